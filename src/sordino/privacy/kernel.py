@@ -1,0 +1,204 @@
+"""The only way from private to public: bound → sum → mechanism, under a charge. Short enough to read in one sitting.
+
+    Private ──clip──► BoundedSum ──┐                     (merge, scaled: the bound is tracked, never typed)
+    engine ──certify─► BoundedSum ─┴── Door(total) ──► Vector   noise std = noise_multiplier × tracked bound
+
+A `Private` or `BoundedSum` has no arithmetic, no `__array__`, and shows no values. What leaves is a float32 vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.core import checks
+from sordino.core.errors import PrivacyError
+from sordino.core.types import Unit, Vector
+from sordino.privacy import events
+from sordino.privacy.noise import NoiseSource
+from sordino.privacy.permits import Permit, Reservation
+
+if TYPE_CHECKING:
+    from sordino.privacy.events import Event
+
+GRID_BITS = 30
+"""Sums and noise are rounded to a grid 2^-30 of the noise: no low bits of a float leak (Mironov 2012)."""
+
+
+class _Sealed:
+    """Refuses every implicit way of looking at or computing with a private value."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise PrivacyError.about(
+            type(self).__name__, "is private: no arithmetic, indexing or conversion", "clip it and release it by a door"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __neg__ = __matmul__ = __rmatmul__ = __getitem__ = __len__ = __iter__ = __array__ = __float__ = _refuse
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __reduce__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: private>"
+
+
+class Private(_Sealed):
+    """One vector per protected unit. Shape (units, d). Non-finite units become zero when clipped.
+
+    Args:
+        rows: The values, copied.
+        unit: Whose presence one row stands for.
+    """
+
+    __slots__ = ("__rows", "unit")
+
+    def __init__(self, rows: NDArray[Any], unit: Unit) -> None:
+        self.__rows = np.array(rows, dtype=np.float64, ndmin=2)
+        self.unit = Unit(unit)
+
+    def clip(self, *, l2: float | None = None, l1: float | None = None) -> BoundedSum:
+        """The sum of the rows, each scaled down to norm at most `l2` (or `l1`).
+
+        Guarantee:
+            Adding or removing one unit moves the result by at most the bound, non-finite rows included:
+            they count as zero, with no other effect on the control flow.
+        """
+        if (l2 is None) == (l1 is None):
+            raise PrivacyError.about("clip", "takes exactly one of l2 and l1", l2=l2, l1=l1)
+        order, bound = (2, l2) if l2 is not None else (1, cast("float", l1))
+        checks.positive("clip", bound=bound)
+        rows = np.where(np.isfinite(self.__rows).all(axis=1, keepdims=True), self.__rows, 0.0)
+        # Dividing by the largest entry first keeps the norm finite for any finite row.
+        largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), 1e-300)
+        norms = largest * np.linalg.norm(rows / largest, ord=order, axis=1, keepdims=True)
+        total = (rows * np.minimum(1.0, bound / np.maximum(norms, 1e-300))).sum(axis=0)
+        return certify(total, unit=self.unit, l2=l2 if l2 is not None else l1, l1=l1)
+
+
+class BoundedSum(_Sealed):
+    """A private sum that one unit can move by at most `l2` (and `l1`, where known). Made by `certify` or `clip`."""
+
+    __slots__ = ("__vector", "l1", "l2", "unit")
+
+    def __init__(self, proof: object, vector: NDArray[np.float64], unit: Unit, l2: float, l1: float | None) -> None:
+        if proof is not _PROOF:
+            raise PrivacyError.about("sensitivity", "cannot be typed by hand", "clip, and let the bound be derived")
+        self.__vector, self.unit, self.l2, self.l1 = vector, unit, l2, l1
+
+    def scaled(self, factor: float) -> BoundedSum:
+        """The sum times a public factor > 0; its bound scales with it."""
+        checks.positive("scaled", factor=factor)
+        l1 = None if self.l1 is None else self.l1 * factor
+        return BoundedSum(_PROOF, self.__vector * factor, self.unit, self.l2 * factor, l1)
+
+    def merge(self, other: BoundedSum) -> BoundedSum:
+        """The sum of two sums over disjoint units: one unit moves only its own, so the larger bound holds."""
+        if self.unit != other.unit:
+            raise PrivacyError.about("merge", "joins different units", unit=self.unit, other=other.unit)
+        l1 = None if self.l1 is None or other.l1 is None else max(self.l1, other.l1)
+        return BoundedSum(_PROOF, self.__vector + other.__vector, self.unit, max(self.l2, other.l2), l1)
+
+    def released_by(self, mechanism: Mechanism, permit: Permit, source: NoiseSource) -> Vector:
+        """Sum plus noise on a common grid, as float32. Called by a `Door` only."""
+        if permit.unit != self.unit:
+            raise PrivacyError.about("release", "protects another unit than the account", unit=self.unit)
+        d = self.__vector.size
+        rough = mechanism.scale(self.l2, self.l1)
+        grid = 2.0 ** (math.floor(math.log2(rough)) - GRID_BITS)
+        # Rounding can move each coordinate of neighbouring sums apart by one more grid step.
+        scale = mechanism.scale(self.l2 + grid * math.sqrt(d), None if self.l1 is None else self.l1 + grid * d)
+        noise = mechanism.draw(source, permit, scale, d)
+        exact = np.rint(self.__vector / grid) + np.rint(noise / grid)
+        return (exact * grid).astype(np.float32)
+
+
+_PROOF = object()
+
+
+def certify(vector: NDArray[Any], *, unit: Unit, l2: float | None, l1: float | None = None) -> BoundedSum:
+    """A sum whose per-unit bound an engine or pipeline has just enforced.
+
+    Only `local/clipping`, `federation/pipeline.py` and this file may call it (a lint test holds the list).
+
+    Args:
+        vector: Shape (d,), finite.
+        unit: Whose presence moves the sum by at most the bound.
+        l2: Bound on the L2 move under add/remove.
+        l1: Bound on the L1 move, if known; then it bounds the L2 move too.
+    """
+    bound = l2 if l2 is not None else l1
+    checks.positive("certify", l2=cast("float", bound))
+    total = np.array(vector, dtype=np.float64).ravel()
+    if not np.isfinite(total).all():
+        raise PrivacyError.about("certify", "is not finite, so it has no bound", "clip non-finite units to zero")
+    return BoundedSum(_PROOF, total, Unit(unit), cast("float", bound), l1)
+
+
+class Mechanism(Protocol):
+    """Noise of one law. `event()` says what one unsampled release costs; the scale comes from the tracked bound."""
+
+    def event(self) -> Event:
+        """The release as data, relative to the add/remove bound."""
+        ...
+
+    def scale(self, l2: float, l1: float | None) -> float:
+        """The noise scale for a sum with these bounds."""
+        ...
+
+    def draw(self, source: NoiseSource, permit: Permit, scale: float, size: int) -> NDArray[np.float64]:
+        """The noise itself, shape (size,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Door:
+    """The only exit: takes a permit from the charge, then draws.
+
+    Args:
+        mechanism: The noise.
+        charged: What the ledger charged for one release: the mechanism's event under the sampling that runs.
+        accounts: Whose accounts pay.
+        reservation: The durable charge.
+        source: Where the noise comes from.
+    """
+
+    mechanism: Mechanism
+    charged: Event
+    accounts: tuple[str, ...]
+    reservation: Reservation
+    source: NoiseSource
+
+    def __call__(self, total: BoundedSum) -> Vector:
+        """Release one sum.
+
+        Raises:
+            PrivacyError: The charge does not cover it, or the unit or the noise source do not fit the account.
+        """
+        permit = self.reservation.take(self.accounts, events.key(self.charged))
+        return total.released_by(self.mechanism, permit, self.source)
+
+
+class Release(Protocol):
+    """What a trainer is handed instead of a mechanism: a bounded sum in, a public vector out."""
+
+    def __call__(self, total: BoundedSum) -> Vector:
+        """Release one sum."""
+        ...
+
+
+def total_of(sums: Iterable[BoundedSum]) -> BoundedSum:
+    """The merged sum of a stream over disjoint units; memory does not grow with its length."""
+    stream = iter(sums)
+    result = next(stream, None)
+    if result is None:
+        raise PrivacyError.about("total", "has nothing to sum", "an empty cohort still sums a zero vector")
+    for item in stream:
+        result = result.merge(item)
+    return result

@@ -1,0 +1,157 @@
+"""Where noise and cohorts come from: a ChaCha20 keystream, keyed by the operating system.
+
+Torch's and numpy's generators are not cryptographic: who sees enough outputs can predict the rest and subtract
+the noise. A seeded source exists for simulation; everything charged under it is marked TEST.
+
+Source: Box and Muller (1958) for the normal transform; RFC 8439 for ChaCha20.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from numpy.typing import NDArray
+
+from sordino.core import checks
+from sordino.core.errors import PrivacyError
+from sordino.privacy.permits import Permit
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+class NoiseSource(Protocol):
+    """Draws noise under a permit, and public-free coins for sampling. `test` marks a predictable source."""
+
+    @property
+    def test(self) -> bool:
+        """Whether someone could predict the draws."""
+        ...
+
+    def normal(self, permit: Permit, std: float, size: int) -> Floats:
+        """Independent N(0, std²) draws, shape (size,), float64."""
+        ...
+
+    def laplace(self, permit: Permit, scale: float, size: int) -> Floats:
+        """Independent Laplace(0, scale) draws, shape (size,), float64."""
+        ...
+
+    def uniform(self, size: int) -> Floats:
+        """Independent draws from the open interval (0, 1), shape (size,): for sampling, not for release."""
+        ...
+
+
+class _Keystream:
+    """ChaCha20 as a stream of random bytes."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    def uniform(self, size: int) -> Floats:
+        bits = np.frombuffer(self._cipher.update(bytes(8 * size)), dtype="<u8") >> np.uint64(11)
+        # 53 bits, shifted by half a step: never 0 or 1, so that logarithms are finite.
+        return (bits.astype(np.float64) + 0.5) * 2.0**-53
+
+
+def _normal(stream: _Keystream, std: float, size: int) -> Floats:
+    half = (size + 1) // 2
+    u = stream.uniform(2 * half)
+    radius = np.sqrt(-2.0 * np.log(u[:half]))
+    angle = (2.0 * np.pi) * u[half:]
+    return std * np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
+
+
+def _laplace(stream: _Keystream, scale: float, size: int) -> Floats:
+    u = stream.uniform(2 * size)
+    return scale * (np.log(u[:size]) - np.log(u[size:]))  # the difference of two exponentials
+
+
+class SystemNoise:
+    """The default: keyed with 256 bits from the operating system, once per process.
+
+    A forked child would repeat its parent's draws, so the key is renewed whenever the process changed.
+    """
+
+    test = False
+
+    def __init__(self) -> None:
+        self._pid = -1
+        self._stream = _Keystream(bytes(32))
+
+    def _fresh(self) -> _Keystream:
+        if self._pid != os.getpid():
+            self._pid, self._stream = os.getpid(), _Keystream(os.urandom(32))
+        return self._stream
+
+    def normal(self, permit: Permit, std: float, size: int) -> Floats:
+        _use(permit, test=False, scale=std)
+        return _normal(self._fresh(), std, size)
+
+    def laplace(self, permit: Permit, scale: float, size: int) -> Floats:
+        _use(permit, test=False, scale=scale)
+        return _laplace(self._fresh(), scale, size)
+
+    def uniform(self, size: int) -> Floats:
+        return self._fresh().uniform(size)
+
+
+class SeededNoise:
+    """Reproducible noise for simulation. No privacy: whoever knows the seed can subtract it.
+
+    Each charge has a stream of its own, derived from seed and transaction, so that a resumed run never
+    draws one release's noise for another.
+
+    Args:
+        seed: Any whole number.
+    """
+
+    test = True
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._coins = _Keystream(self._key("coins"))
+        self._streams: dict[str, _Keystream] = {}
+
+    def _key(self, purpose: str) -> bytes:
+        return hashlib.sha256(f"{self._seed}/{purpose}".encode()).digest()
+
+    def _stream(self, permit: Permit) -> _Keystream:
+        if permit.txid not in self._streams:
+            self._streams = {permit.txid: _Keystream(self._key(f"noise/{permit.txid}"))}
+        return self._streams[permit.txid]
+
+    def normal(self, permit: Permit, std: float, size: int) -> Floats:
+        _use(permit, test=True, scale=std)
+        return _normal(self._stream(permit), std, size)
+
+    def laplace(self, permit: Permit, scale: float, size: int) -> Floats:
+        _use(permit, test=True, scale=scale)
+        return _laplace(self._stream(permit), scale, size)
+
+    def uniform(self, size: int) -> Floats:
+        return self._coins.uniform(size)
+
+
+def _use(permit: object, *, test: bool, scale: float) -> None:
+    if not isinstance(permit, Permit):
+        raise PrivacyError.about("noise", "is drawn only under a permit", "reserve the release in a ledger first")
+    if test and not permit.test:
+        raise PrivacyError.about(
+            "noise", "comes from a seeded source, but the account is a real one", "open the account with test = true"
+        )
+    checks.positive("noise", scale=scale)
+    permit.use()
+
+
+def coins(source: NoiseSource, rate: float, size: int) -> NDArray[np.int64]:
+    """Positions of the units that join when each joins independently with probability `rate`. Sorted."""
+    checks.rate("sampling", rate=rate)
+    return np.flatnonzero(source.uniform(size) < rate)
+
+
+def choice(source: NoiseSource, population: int, size: int) -> NDArray[np.int64]:
+    """A uniform subset of exactly `size` positions, sorted: the smallest of independent uniform keys."""
+    return np.sort(np.argsort(source.uniform(population), kind="stable")[:size])

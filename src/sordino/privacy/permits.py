@@ -1,0 +1,93 @@
+"""Permission to draw noise. A reservation is minted by a ledger, after it charged and before anything is drawn.
+
+    ledger.reserve ──► Reservation ──take──► Permit ──► noise.normal(permit, …)
+
+No permit, no noise: a sampler without a reservation neither type-checks nor runs. A reservation hands out
+exactly as many permits as were charged, so what ran cannot exceed what was accounted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sordino.core.errors import PrivacyError
+from sordino.core.types import Unit
+
+_MINT = object()
+
+
+@dataclass(frozen=True)
+class Line:
+    """One account's share of a charge: `count` releases of the event named `key`, protecting `unit`."""
+
+    account: str
+    unit: Unit
+    key: str
+    count: int
+
+
+class Permit:
+    """The right to draw the noise of one release. Used up by the draw."""
+
+    __slots__ = ("_used", "test", "txid", "unit")
+
+    def __init__(self, mint: object, txid: str, unit: Unit, *, test: bool) -> None:
+        if mint is not _MINT:
+            raise PrivacyError.about("permit", "cannot be made by hand", "take it from a ledger's reservation")
+        self.txid, self.unit, self.test, self._used = txid, unit, test, False
+
+    def use(self) -> None:
+        """Mark the draw; a second draw is a second release and needs a charge of its own."""
+        if self._used:
+            raise PrivacyError.about("noise", "was already drawn under this permit", "charge the second release")
+        self._used = True
+
+
+class Reservation:
+    """A charge that a ledger has written down durably, with the releases it covers.
+
+    Args:
+        mint: Proof that a ledger makes it; use `mint_reservation`.
+        txid: The charge's identity.
+        lines: What was charged, per account.
+        test: Whether the accounts are for simulation, with seeded noise.
+    """
+
+    def __init__(self, mint: object, txid: str, lines: Iterable[Line], *, test: bool) -> None:
+        if mint is not _MINT:
+            raise PrivacyError.about("reservation", "cannot be made by hand", "reserve the release in a ledger")
+        self.txid, self.lines, self.test = txid, tuple(lines), test
+        self._left = {(line.account, line.key): line.count for line in self.lines}
+        self._units = {line.account: line.unit for line in self.lines}
+
+    def take(self, accounts: Iterable[str], key: str) -> Permit:
+        """A permit for one release that the named accounts pay for.
+
+        Args:
+            accounts: Every account whose people the release touches.
+            key: The charged event, as `events.key`.
+
+        Raises:
+            PrivacyError: An account was not charged for this event, or all charged releases are drawn.
+        """
+        accounts = tuple(accounts)
+        units = {self._units.get(account) for account in accounts}
+        if len(units) != 1:
+            raise PrivacyError.about("reservation", "do not protect one and the same unit", accounts=accounts)
+        for account in accounts:
+            if self._left.get((account, key), 0) < 1:
+                raise PrivacyError.about(
+                    "reservation", "was not charged for another release of this event", account=account, event=key
+                )
+        for account in accounts:
+            self._left[account, key] -= 1
+        unit = units.pop()
+        if unit is None:
+            raise PrivacyError.about("reservation", "names no account that was charged", accounts=accounts)
+        return Permit(_MINT, self.txid, unit, test=self.test)
+
+
+def mint_reservation(txid: str, lines: Iterable[Line], *, test: bool) -> Reservation:
+    """A reservation, for ledgers only (a lint test bans the call elsewhere)."""
+    return Reservation(_MINT, txid, lines, test=test)
