@@ -1,0 +1,174 @@
+"""A CSV or Parquet file of your own, with a column that names the client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.core.checks import nearest
+from sordino.core.errors import ConfigError
+from sordino.data.datasets import datasets
+from sordino.data.encoding import Block, Bounds, categorical, joined, measured
+from sordino.data.examples import Examples
+from sordino.data.fetch import Archive, located
+
+WHERE = "dataset.table"
+
+
+@datasets.register("table")
+@dataclass(frozen=True)
+class Table:
+    """A CSV or Parquet file of your own: a label, features, and columns that name the client and the person.
+
+    Nothing is learnt from the values: ranges and categories are public knowledge that you state.
+
+    Args:
+        label: Column to predict.
+        path: The file: .parquet or .pq, anything else is read as CSV with a header.
+        client: Column that names the client, for the natural partition.
+        user: Column that names the person behind a record, for the unit `user`.
+        features: Columns to predict from; all others where None.
+        ranges: Public lowest and highest value by column: scaled to [-1, 1], clamped outside. A numeric
+            column without a range is taken as it is.
+        categories: Public values by column: one 0/1 column each.
+        classes: Public values of the label, in order. Where None they are the label's sorted values, which
+            tells whoever sees the model which labels occur.
+        missing: "refuse" a missing value, or "indicator": every numeric feature gets a second column that
+            says so, and the value becomes 0; a missing category is all 0.
+        public: Published research data, whose plain metrics may be shown.
+    """
+
+    example: ClassVar[dict[str, Any]] = {
+        "path": "patients.csv",
+        "label": "ill",
+        "client": "hospital",
+        "ranges": {"age": [0, 100]},
+        "categories": {"sex": ["female", "male"]},
+    }
+    source: ClassVar[str] = "a table of your own"
+    licence: ClassVar[str] = "yours"
+    fetch: ClassVar[Archive | None] = None
+    label: str
+    path: str | None = None
+    client: str | None = None
+    user: str | None = None
+    features: tuple[str, ...] | None = None
+    ranges: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    classes: tuple[str, ...] | None = None
+    missing: Literal["refuse", "indicator"] = "refuse"
+    public: bool = False
+
+    def __post_init__(self) -> None:
+        for column, bounds in self.ranges.items():
+            if len(bounds) != 2 or not bounds[0] < bounds[1]:
+                rule = f"{list(bounds)} is no range"
+                raise ConfigError.about(f"{WHERE}.ranges.{column}", rule, "give [lowest, highest]")
+        for column, values in self.categories.items():
+            if not values or len(set(values)) < len(values):
+                rule = f"{list(values)} must be different values, at least one"
+                raise ConfigError.about(f"{WHERE}.categories.{column}", rule)
+
+    def load(self) -> Examples:
+        """The rows in the file's order."""
+        frame = _frame(located("table", self.path))
+        columns = self._columns([str(name) for name in frame.columns])
+        if not len(frame):
+            raise ConfigError.about(WHERE, "holds no records", "check the file", path=self.path)
+        names, x = joined([self._encoded(name, frame[name]) for name in columns])
+        y, classes = self._labels(_texts(frame, self.label))
+        return Examples(
+            x=x,
+            y=y,
+            classes=classes,
+            client=None if self.client is None else np.array(_texts(frame, self.client)),
+            user=None if self.user is None else np.array(_texts(frame, self.user)),
+            public=self.public,
+            source=self.source,
+            licence=self.licence,
+            features=names,
+        ).validated(WHERE)
+
+    def _columns(self, present: list[str]) -> list[str]:
+        """The feature columns, after every column named anywhere was found."""
+        roles = [name for name in (self.label, self.client, self.user) if name is not None]
+        for name in (*roles, *(self.features or ()), *self.ranges, *self.categories):
+            if name not in present:
+                raise ConfigError.about(WHERE, f"has no column {name!r}", nearest(name, present))
+        chosen = [name for name in present if name not in roles] if self.features is None else list(self.features)
+        if not chosen:
+            raise ConfigError.about(WHERE, "has no feature columns", "name some in features = […]")
+        if self.label in chosen:
+            raise ConfigError.about(WHERE, "is the label and a feature", "remove it from features", label=self.label)
+        return chosen
+
+    def _encoded(self, name: str, column: Any) -> Block:
+        if self.missing == "refuse" and column.isna().any():
+            row, number = int(column.isna().to_numpy().argmax()), int(column.isna().sum())
+            rule = f"column {name!r} lacks {number} values, the first in row {row}"
+            raise ConfigError.about(WHERE, rule, "fill them, or set missing = 'indicator'")
+        if name in self.categories:
+            return categorical(WHERE, name, _names(column), self.categories[name])
+        try:
+            values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        except (ValueError, TypeError):
+            remedy = f"list its public values in categories.{name}, or leave it out of features"
+            raise ConfigError.about(WHERE, f"column {name!r} is not numeric", remedy) from None
+        bounds = cast(Bounds | None, self.ranges.get(name))
+        return measured(name, values, bounds, indicator=self.missing == "indicator")
+
+    def _labels(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], int]:
+        known = self.classes or tuple(sorted(set(texts), key=_order))
+        place = {text: i for i, text in enumerate(known)}
+        for row, text in enumerate(texts):
+            if text not in place:
+                rule = f"row {row} has the label {text!r}, which is none of the classes"
+                raise ConfigError.about(WHERE, rule, nearest(text, known))
+        return np.array([place[text] for text in texts], np.int64), len(known)
+
+
+def _frame(path: Path) -> Any:
+    try:
+        import pandas as pd
+
+        return pd.read_parquet(path) if path.suffix in (".parquet", ".pq") else pd.read_csv(path)
+    except ImportError:
+        remedy = "pip install 'sordino[tables]'"
+        raise ConfigError.about(WHERE, "needs pandas and pyarrow", remedy) from None
+    except (ValueError, OSError) as problem:
+        first = str(problem).splitlines()[0]
+        raise ConfigError.about(
+            WHERE, f"cannot be read ({first})", "give a CSV or Parquet file", path=path.name
+        ) from None
+
+
+def _texts(frame: Any, name: str) -> list[str]:
+    """A column of names without gaps."""
+    texts = _names(frame[name])
+    for row, text in enumerate(texts):
+        if text is None or not text.strip():
+            raise ConfigError.about(WHERE, f"row {row} has nothing in column {name!r}", "every record needs one")
+    return cast(list[str], texts)
+
+
+def _names(column: Any) -> list[str | None]:
+    """Values as texts, None where missing; a whole number has no decimal point, whatever type holds it."""
+    return [None if gone else _name(value) for value, gone in zip(column, column.isna(), strict=True)]
+
+
+def _name(value: object) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(cast(float, value))) if whole else str(value)
+
+
+def _order(text: str) -> tuple[bool, float, str]:
+    """Numbers by size, then names by letter."""
+    try:
+        return False, float(text), text
+    except ValueError:
+        return True, 0.0, text

@@ -1,0 +1,86 @@
+"""Held-out records, stratified by label, silo by silo."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.core.checks import count as whole
+from sordino.core.checks import fraction
+from sordino.core.errors import ConfigError
+from sordino.core.seeds import stream
+from sordino.data.examples import Examples
+from sordino.data.federation import FederatedData, pooled
+
+__all__ = ["holdout", "pooled", "train_test"]
+
+Rows: TypeAlias = NDArray[np.int64]
+
+
+def train_test(federated: FederatedData, test_fraction: float, seed: int) -> tuple[FederatedData, FederatedData]:
+    """Every silo's records in two parts that share no record.
+
+    Labels keep their shares: no label's count in a part differs from its exact share by one or more.
+    A silo of two or more records has at least one in each part; a silo of one trains only, and is
+    no client of the test part.
+
+    Args:
+        federated: The silos.
+        test_fraction: Share of each silo that is held out, in (0, 1).
+        seed: The experiment's seed.
+
+    Raises:
+        ConfigError: The fraction lies outside (0, 1), or every silo has a single record.
+
+    >>> examples = Examples(np.zeros((10, 1), np.float32), np.arange(10) % 2, classes=2)
+    >>> train, test = train_test(FederatedData(examples, ("all",), (np.arange(10),)), 0.4, seed=0)
+    >>> sorted(test.silo(0).y.tolist()), train.sizes
+    ([0, 0, 1, 1], (6,))
+    """
+    fraction("split", test_fraction=test_fraction)
+    labels = federated.examples.y
+    names, train, test = [], [], []
+    for i, rows in enumerate(federated.rows):
+        held = min(max(round(test_fraction * len(rows)), 1), len(rows) - 1)
+        rest, out = _stratified(rows, labels, held, stream(seed, "split", i))
+        train.append(rest)
+        if len(out):
+            names.append(federated.names[i])
+            test.append(out)
+    if not test:
+        raise ConfigError.about("split", "leaves nothing to test on: every client has one record", "use fewer clients")
+    return replace(federated, rows=tuple(train)), replace(federated, names=tuple(names), rows=tuple(test))
+
+
+def holdout(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
+    """Examples without, and the `count` examples that were set aside, stratified by label.
+
+    Args:
+        examples: At least `count` + 1 records.
+        count: How many records to set aside, >= 1.
+        seed: The experiment's seed.
+
+    Raises:
+        ConfigError: There are not that many records.
+
+    >>> examples = Examples(np.zeros((10, 1), np.float32), np.arange(10) % 2, classes=2)
+    >>> [len(part) for part in holdout(examples, 4, seed=0)]
+    [6, 4]
+    """
+    whole("holdout", count=count)
+    if count >= len(examples):
+        raise ConfigError.about("holdout", f"must be below the {len(examples)} records", count=count)
+    rest, out = _stratified(np.arange(len(examples)), examples.y, count, stream(seed, "holdout"))
+    return examples.take(rest), examples.take(out)
+
+
+def _stratified(rows: Rows, labels: NDArray[np.int64], held: int, random: np.random.Generator) -> tuple[Rows, Rows]:
+    """Systematic sampling along the labels: `held` rows at equal steps from a random start."""
+    shuffled = random.permutation(rows)
+    ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    steps = np.floor(np.arange(len(rows) + 1) * held / len(rows) + random.random())
+    out = np.diff(steps) > 0
+    return np.sort(ordered[~out]), np.sort(ordered[out])
