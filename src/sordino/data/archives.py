@@ -7,7 +7,7 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from sordino.core.errors import ConfigError
@@ -33,6 +33,35 @@ def members(where: str, path: Path, wanted: Callable[[str], bool]) -> dict[str, 
         return dict(sorted(_pairs(path, wanted)))
     except BROKEN as problem:
         raise ConfigError.about(where, f"cannot be read ({problem})", "get it again", path=path.name) from None
+
+
+def named(where: str, path: Path, names: Sequence[str], plain: Callable[[str], str]) -> dict[str, bytes]:
+    """Exactly the files of the given names, wherever in the archive or folder they lie.
+
+    Args:
+        where: The data set's name in messages.
+        path: As in `members`.
+        names: Published names, all needed.
+        plain: A member's path to its published name, e.g. `base`.
+
+    Returns:
+        Contents by published name, in the order of `names`.
+
+    Raises:
+        ConfigError: One is missing, or lies in two folders, as when a path holds two data sets.
+    """
+    found: dict[str, bytes] = {}
+    folders: dict[str, str] = {}
+    for member, content in members(where, path, lambda member: plain(member) in names).items():
+        name, folder = plain(member), member.removesuffix(base(member))
+        if folders.setdefault(name, folder) != folder:
+            rule = f"holds {name!r} in {folders[name]!r} and in {folder!r}"
+            raise ConfigError.about(where, rule, "give the path of one of the two folders", path=path.name)
+        found[name] = content
+    for name in names:
+        if name not in found:
+            raise ConfigError.about(where, f"lacks the file {name!r}", "give the folder or archive", path=path.name)
+    return {name: found[name] for name in names}
 
 
 def base(name: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.core.errors import ConfigError
-from sordino.data.archives import base, members
+from sordino.data.archives import base, named
 
 Part: TypeAlias = Literal["train", "test", "all"]
 
@@ -32,11 +32,7 @@ def images_and_labels(where: str, path: Path, part: Part) -> tuple[NDArray[np.fl
         ConfigError: A file is missing, broken or of the wrong shape.
     """
     names = [f"{prefix}-{kind}" for prefix in PREFIX[part] for kind in KINDS]
-    found = {_plain(name): body for name, body in members(where, path, lambda name: _plain(name) in names).items()}
-    for name in names:
-        if name not in found:
-            raise ConfigError.about(where, f"lacks the file {name!r} (or {name}.gz)", path=path.name)
-    arrays = [parsed(where, name, found[name]) for name in names]
+    arrays = [parsed(where, name, content) for name, content in named(where, path, names, _plain).items()]
     for images, labels in zip(arrays[::2], arrays[1::2], strict=True):
         _check(where, images, labels)
     x = np.concatenate(arrays[::2])[:, None].astype(np.float32) / np.float32(255)

@@ -101,7 +101,7 @@ class Dirichlet:
             that is so, and given up after 100 draws.
 
     Source:
-        Yurochkin et al. (2019), arXiv:1905.12022, section 4; the repetition as in Li et al. (2022),
+        Yurochkin et al. (2019), arXiv:1905.12022, section 4; the repetition as in the code of Li et al. (2022),
         arXiv:2102.02079.
     """
 

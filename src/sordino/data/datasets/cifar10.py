@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.core.errors import ConfigError
-from sordino.data.archives import base, members
+from sordino.data.archives import base, named
 from sordino.data.datasets import datasets
 from sordino.data.examples import Examples
 from sordino.data.fetch import Archive, located
@@ -31,7 +31,7 @@ class Cifar10:
 
     Args:
         path: The published archive, or the folder it unpacks to (`cifar-10-batches-py` or `-bin`).
-        part: "train" (the data_batch_* files that are there) or "test".
+        part: "train" (all five data batches) or "test".
     """
 
     example: ClassVar[dict[str, Any]] = {"path": "cifar-10-batches-py"}
@@ -44,11 +44,8 @@ class Cifar10:
     def load(self) -> Examples:
         """Images of shape (n, 3, 32, 32) in [0, 1]."""
         path = located("cifar10", self.path, self.fetch)
-        wanted = BATCHES[self.part]
-        found = members(WHERE, path, lambda name: base(name).removesuffix(".bin") in wanted)
-        if not found:
-            raise ConfigError.about(WHERE, f"holds none of {', '.join(wanted)} (or .bin)", path=path.name)
-        batches = [_batch(base(name), body) for name, body in found.items()]
+        found = named(WHERE, path, BATCHES[self.part], lambda name: base(name).removesuffix(".bin"))
+        batches = [_batch(name, content) for name, content in found.items()]
         pixels = np.concatenate([batch[0] for batch in batches]).reshape(-1, 3, 32, 32)
         labels = np.concatenate([batch[1] for batch in batches])
         x = pixels.astype(np.float32) / np.float32(255)
@@ -57,7 +54,8 @@ class Cifar10:
 
 
 def _batch(name: str, content: bytes) -> Batch:
-    return _binary(name, content) if name.endswith(".bin") else _pickled(name, content)
+    """Protocol 2 begins with byte 128, a binary record with its label, below 10."""
+    return _pickled(name, content) if content.startswith(b"\x80") else _binary(name, content)
 
 
 def _binary(name: str, content: bytes) -> Batch:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.core.errors import ConfigError
-from sordino.data.archives import base, members
+from sordino.data.archives import base, named
 from sordino.data.datasets import datasets
 from sordino.data.examples import Examples
 from sordino.data.fetch import Archive, located
@@ -64,11 +64,7 @@ class Digits10k:
 def _images(path: Path) -> list[NDArray[np.float32]]:
     """The images of each digit, 0 to 9, shape (n, 1, 28, 28)."""
     names = [f"{digit}.json" for digit in range(10)]
-    found = {base(name): body for name, body in members(WHERE, path, lambda name: base(name) in names).items()}
-    for name in names:
-        if name not in found:
-            raise ConfigError.about(WHERE, f"lacks the file {name!r}", path=path.name)
-    return [_parsed(name, found[name]) for name in names]
+    return [_parsed(name, content) for name, content in named(WHERE, path, names, base).items()]
 
 
 def _parsed(name: str, content: bytes) -> NDArray[np.float32]:

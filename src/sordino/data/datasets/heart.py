@@ -35,7 +35,8 @@ RANGES: dict[str, Bounds] = {
 
 ALWAYS_KNOWN = ("age",)
 ZERO_MEANS_MISSING = ("trestbps", "chol")
-FLAGS = {"fbs": "TRUE", "exang": "TRUE"}
+FLAGS = ("fbs", "exang")
+YES_NO = {"true": 1.0, "false": 0.0, "male": 1.0, "female": 0.0}
 CATEGORIES = {
     "cp": ("typical angina", "atypical angina", "non-anginal", "asymptomatic"),
     "restecg": ("normal", "st-t abnormality", "lv hypertrophy"),
@@ -88,16 +89,22 @@ class Heart:
     def _text(self) -> str:
         if self.path is None:
             return resources.files("sordino.data").joinpath("files/heart.csv").read_text("utf-8")
-        return located("heart", self.path).read_text("utf-8")
+        path = located("heart", self.path)
+        if path.is_dir():
+            raise ConfigError.about(WHERE, "is a folder", "give the path of the CSV file", path=self.path)
+        return path.read_text("utf-8", "replace")
 
 
 def _rows(text: str) -> list[Row]:
-    reader = csv.DictReader(io.StringIO(text))
+    reader = csv.DictReader(io.StringIO(text), restval="")
     present = list(reader.fieldnames or [])
     for column in COLUMNS:
         if column not in present:
             raise ConfigError.about(WHERE, f"has no column {column!r}", nearest(column, present))
     rows = list(reader)
+    for i, row in enumerate(rows):
+        if not row["dataset"]:
+            raise ConfigError.about(WHERE, f"row {i} names no hospital in column 'dataset'", "every patient needs one")
     if not rows:
         raise ConfigError.about(WHERE, "holds no records", "check the file")
     return rows
@@ -111,29 +118,26 @@ def _blocks(rows: Sequence[Row]) -> list[Block]:
         if name in ZERO_MEANS_MISSING:
             values[values == 0] = np.nan
         blocks.append(measured(name, values, bounds, indicator=name not in ALWAYS_KNOWN))
-    male = np.array([row["sex"] == "Male" for row in rows], np.float64)
-    blocks.append(measured("sex=Male", male, None))
-    for name, yes in FLAGS.items():
-        flag = np.array([float(row[name] == yes) if row[name] else np.nan for row in rows])
-        blocks.append(measured(name, flag, None, indicator=True))
+    blocks.append(measured("sex=Male", _numbers(rows, "sex"), None))
+    blocks.extend(measured(name, _numbers(rows, name), None, indicator=True) for name in FLAGS)
     for name, known in CATEGORIES.items():
         blocks.append(categorical(WHERE, name, [row[name] or None for row in rows], known))
     return blocks
 
 
 def _numbers(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
-    """A numeric column, NaN where the cell is empty."""
+    """A column of numbers or of yes and no, NaN where the cell is empty."""
     return np.array([_number(i, name, row[name]) for i, row in enumerate(rows)])
 
 
-def _number(row: int, name: str, cell: str | None) -> float:
+def _number(row: int, name: str, cell: str) -> float:
     if not cell:
         return float("nan")
     try:
-        return float(cell)
-    except ValueError:
-        rule = f"row {row} has {cell!r} in the numeric column {name!r}"
-        raise ConfigError.about(WHERE, rule, "put a number or leave it empty") from None
+        return YES_NO[cell.lower()] if name in ("sex", *FLAGS) else float(cell)
+    except (ValueError, KeyError):
+        rule = f"row {row} has {cell!r} in column {name!r}"
+        raise ConfigError.about(WHERE, rule, "write it as in the published file") from None
 
 
 def _label(row: Row) -> int:

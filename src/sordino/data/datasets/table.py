@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,10 +67,12 @@ class Table:
 
     def __post_init__(self) -> None:
         for column, bounds in self.ranges.items():
-            if len(bounds) != 2 or not bounds[0] < bounds[1]:
+            if len(bounds) != 2 or not -math.inf < bounds[0] < bounds[1] < math.inf:
                 rule = f"{list(bounds)} is no range"
                 raise ConfigError.about(f"{WHERE}.ranges.{column}", rule, "give [lowest, highest]")
         for column, values in self.categories.items():
+            if column in self.ranges:
+                raise ConfigError.about(WHERE, f"column {column!r} has a range and categories", "give it one of them")
             if not values or len(set(values)) < len(values):
                 rule = f"{list(values)} must be different values, at least one"
                 raise ConfigError.about(f"{WHERE}.categories.{column}", rule)
