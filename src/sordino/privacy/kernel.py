@@ -41,9 +41,16 @@ class _Sealed:
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
-    __neg__ = __matmul__ = __rmatmul__ = __getitem__ = __len__ = __iter__ = __array__ = __float__ = _refuse
+    __neg__ = __delattr__ = __matmul__ = __rmatmul__ = __getitem__ = __len__ = __iter__ = __array__ = __float__ = (
+        _refuse
+    )
     __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __reduce__ = _refuse
     __hash__ = None  # type: ignore[assignment]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(self, name):  # set once: a bound that could be overwritten would be a bound typed by hand
+            self._refuse()
+        object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: private>"
@@ -60,7 +67,12 @@ class Private(_Sealed):
     __slots__ = ("__rows", "unit")
 
     def __init__(self, rows: NDArray[Any], unit: Unit) -> None:
-        self.__rows = np.array(rows, dtype=np.float64, ndmin=2)
+        values = np.array(rows, dtype=np.float64, ndmin=2)
+        if values.ndim != 2:
+            raise PrivacyError.about(
+                "Private", "must be flat, one row per unit", "flatten each row", shape=values.shape
+            )
+        self.__rows = values
         self.unit = Unit(unit)
 
     def clip(self, *, l2: float | None = None, l1: float | None = None) -> BoundedSum:
@@ -75,10 +87,11 @@ class Private(_Sealed):
         order, bound = (2, l2) if l2 is not None else (1, cast("float", l1))
         checks.positive("clip", bound=bound)
         rows = np.where(np.isfinite(self.__rows).all(axis=1, keepdims=True), self.__rows, 0.0)
-        # Dividing by the largest entry first keeps the norm finite for any finite row.
-        largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), 1e-300)
-        norms = largest * np.linalg.norm(rows / largest, ord=order, axis=1, keepdims=True)
-        total = (rows * np.minimum(1.0, bound / np.maximum(norms, 1e-300))).sum(axis=0)
+        # By the largest entry first, so that neither a norm nor a ratio overflows, whatever the row and the bound.
+        largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+        shape = rows / np.where(largest > 0, largest, 1.0)
+        norms = np.maximum(np.linalg.norm(shape, ord=order, axis=1, keepdims=True), 1.0)
+        total = (shape * np.minimum(largest, bound / norms)).sum(axis=0)
         return certify(total, unit=self.unit, l2=l2 if l2 is not None else l1, l1=l1)
 
 

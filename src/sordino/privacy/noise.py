@@ -101,8 +101,8 @@ class SystemNoise:
 class SeededNoise:
     """Reproducible noise for simulation. No privacy: whoever knows the seed can subtract it.
 
-    Each charge has a stream of its own, derived from seed and transaction, so that a resumed run never
-    draws one release's noise for another.
+    Each release has a stream of its own, derived from seed, transaction and the permit's serial, so that a resumed
+    run never draws one release's noise for another, nor do charges that take turns.
 
     Args:
         seed: Any whole number.
@@ -113,15 +113,12 @@ class SeededNoise:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._coins = _Keystream(self._key("coins"))
-        self._streams: dict[str, _Keystream] = {}
 
     def _key(self, purpose: str) -> bytes:
         return hashlib.sha256(f"{self._seed}/{purpose}".encode()).digest()
 
     def _stream(self, permit: Permit) -> _Keystream:
-        if permit.txid not in self._streams:
-            self._streams = {permit.txid: _Keystream(self._key(f"noise/{permit.txid}"))}
-        return self._streams[permit.txid]
+        return _Keystream(self._key(f"noise/{permit.txid}/{permit.serial}"))
 
     def normal(self, permit: Permit, std: float, size: int) -> Floats:
         _use(permit, test=True, scale=std)

@@ -28,14 +28,17 @@ class Line:
 
 
 class Permit:
-    """The right to draw the noise of one release. Used up by the draw."""
+    """The right to draw the noise of one release. Used up by the draw. `serial` counts a reservation's permits."""
 
-    __slots__ = ("_used", "test", "txid", "unit")
+    __slots__ = ("_used", "serial", "test", "txid", "unit")
 
-    def __init__(self, mint: object, txid: str, unit: Unit, *, test: bool) -> None:
+    def __init__(self, mint: object, txid: str, unit: Unit, serial: int, *, test: bool) -> None:
         if mint is not _MINT:
             raise PrivacyError.about("permit", "cannot be made by hand", "take it from a ledger's reservation")
-        self.txid, self.unit, self.test, self._used = txid, unit, test, False
+        self.txid, self.unit, self.serial, self.test, self._used = txid, unit, serial, test, False
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _set_once(self, name, value)
 
     def use(self) -> None:
         """Mark the draw; a second draw is a second release and needs a charge of its own."""
@@ -60,6 +63,10 @@ class Reservation:
         self.txid, self.lines, self.test = txid, tuple(lines), test
         self._left = {(line.account, line.key): line.count for line in self.lines}
         self._units = {line.account: line.unit for line in self.lines}
+        self._taken = 0
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _set_once(self, name, value)
 
     def take(self, accounts: Iterable[str], key: str) -> Permit:
         """A permit for one release that the named accounts pay for.
@@ -85,7 +92,17 @@ class Reservation:
         unit = units.pop()
         if unit is None:
             raise PrivacyError.about("reservation", "names no account that was charged", accounts=accounts)
-        return Permit(_MINT, self.txid, unit, test=self.test)
+        self._taken += 1
+        return Permit(_MINT, self.txid, unit, self._taken, test=self.test)
+
+
+def _set_once(owner: object, name: str, value: object) -> None:
+    """Public facts of a permission are fixed when a ledger makes it: a real one never becomes a test."""
+    if not name.startswith("_") and hasattr(owner, name):
+        raise PrivacyError.about(
+            type(owner).__name__.lower(), f"cannot change its {name}", "reserve in another account"
+        )
+    object.__setattr__(owner, name, value)
 
 
 def mint_reservation(txid: str, lines: Iterable[Line], *, test: bool) -> Reservation:
