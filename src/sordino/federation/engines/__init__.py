@@ -1,0 +1,37 @@
+"""Carry a round plan to the cohort and yield what comes back, as it arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.core import registry
+from sordino.core.types import RoundPlan, Update, Vector
+
+Work: TypeAlias = Callable[[int, Vector, RoundPlan], Update]
+"""What one client does in a round: its position in the population, the model, the plan; its update."""
+
+
+class Engine(Protocol):
+    """Runs one round's work at each client of a cohort."""
+
+    example: ClassVar[Mapping[str, Any]]
+
+    def run(self, plan: RoundPlan, cohort: NDArray[np.int64], model: Vector, work: Work) -> Iterator[Update]:
+        """One update per client that answers, as they arrive.
+
+        Args:
+            plan: What everyone may know.
+            cohort: Positions of the clients that take part; secret.
+            model: The current model. Shape (d,). A client cannot change it for others.
+            work: What each client does.
+        """
+        ...
+
+
+engines: registry.Registry[Engine] = registry.Registry("engine")
+
+registry.load(__name__, __path__)

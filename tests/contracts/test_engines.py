@@ -1,0 +1,75 @@
+"""Every registered engine: same plan, same updates, and clients cannot disturb each other."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from sordino.core.errors import EngineError
+from sordino.core.types import RoundPlan, Update
+from sordino.federation.aggregators.sum import Sum
+from sordino.federation.engines import engines
+
+SIZE = 1000
+PLAN = RoundPlan(3, 10, (), expected=4.0)
+MODEL = np.arange(SIZE, dtype=np.float32)
+
+
+def work(client: int, model: np.ndarray, plan: RoundPlan) -> Update:
+    """A change that depends on all three arguments."""
+    return Update(model * np.float32(client) + np.float32(plan.round), records=client)
+
+
+def by_client(updates: list[Update]) -> list[tuple[int, bytes]]:
+    return sorted((update.records, update.vector.tobytes()) for update in updates)
+
+
+@pytest.mark.parametrize("name", engines.names())
+class TestEngine:
+    def test_same_plan_same_updates(self, name):
+        """Each client of the cohort answers once, with what its work gives; arrival order is free."""
+        cohort = np.array([5, 2, 9])
+        updates = list(engines.example(name).run(PLAN, cohort, MODEL, work))
+        assert by_client(updates) == by_client([work(client, MODEL, PLAN) for client in (2, 5, 9)])
+
+    def test_an_empty_cohort_is_a_valid_round(self, name):
+        """Nobody drawn: no updates, no error."""
+        assert list(engines.example(name).run(PLAN, np.array([], np.int64), MODEL, work)) == []
+
+    def test_a_client_cannot_change_the_model_for_others(self, name):
+        """A client that writes to its model leaves the next one's as it was."""
+
+        def vandal(client, model, plan):
+            model += 1
+            return Update(model.copy(), records=client)
+
+        model = MODEL.copy()
+        updates = list(engines.example(name).run(PLAN, np.arange(3), model, vandal))
+        assert all(np.array_equal(update.vector, MODEL + 1) for update in updates)
+        assert np.array_equal(model, MODEL)
+
+
+def test_memory_does_not_grow_with_the_cohort():
+    """2,000 clients of 1,000 parameters (8 MB of updates) pass through well under 100 updates' worth of memory."""
+
+    def peak(clients: int) -> int:
+        tracemalloc.start()
+        updates = engines.example("inprocess").run(PLAN, np.arange(clients), MODEL, work)
+        Sum().reduce(updates, SIZE)
+        _, top = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return top
+
+    assert peak(2000) < peak(10) + 20 * MODEL.nbytes
+
+
+def test_in_process_a_clients_error_is_raised():
+    """Skipping it would hide a bug of this very program."""
+
+    def broken(client, model, plan):
+        raise EngineError.about("client", "is broken")
+
+    with pytest.raises(EngineError, match="broken"):
+        list(engines.example("inprocess").run(PLAN, np.arange(2), MODEL, broken))
