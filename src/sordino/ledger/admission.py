@@ -1,0 +1,180 @@
+"""Admitting a frozen plan: every account pays for the whole plan before its first release, or none does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from sordino.core.errors import BudgetRefused, PrivacyError
+from sordino.ledger import amounts, history, pricing, schema
+from sordino.ledger.account import Account
+
+account, admission, kind = schema.account, schema.admission, schema.kind
+line, allowance = schema.admission_line, schema.allowance
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one account is asked to pay for a plan."""
+
+    account: Account
+    account_id: int
+    counts: pricing.Counts
+    epsilon: float
+    accountant: str
+    epsilon_units: int
+    delta_units: int
+
+
+def request(terms: Account, account_id: int, counts: pricing.Counts, delta: float) -> Request:
+    """A plan's price for one account. Runs outside any transaction: accounting may take seconds."""
+    where = f"account {terms.name!r}"
+    price = pricing.price(counts, delta, terms.adjacency)
+    if price.epsilon == float("inf"):
+        raise BudgetRefused.about(where, f"the plan has no finite epsilon at delta={delta:g}", "add noise")
+    return Request(
+        account=terms,
+        account_id=account_id,
+        counts=counts,
+        epsilon=float(price.epsilon),
+        accountant=str(price.accountant),
+        epsilon_units=amounts.charge(where, price.epsilon, amounts.EPSILON),
+        delta_units=amounts.charge(where, delta, amounts.DELTA),
+    )
+
+
+def earlier(db: Connection, run: str, digest: str, delta: float, plan: Mapping[str, pricing.Counts]) -> bool:
+    """Whether this very plan was admitted before.
+
+    Raises:
+        PrivacyError: The run was admitted with another plan.
+    """
+    row = db.execute(select(admission).where(admission.c.run == run)).one_or_none()
+    if row is None:
+        return False
+    if (row.digest, row.delta, allowed(db, run)) != (digest, delta, dict(plan)):
+        raise PrivacyError.about(
+            "admit", "was admitted with another plan", "a changed plan is a new run", run=run, digest=row.digest
+        )
+    return True
+
+
+def allowed(db: Connection, run: str) -> dict[str, pricing.Counts]:
+    """Event keys and counts that a run may release, by account."""
+    rows = db.execute(
+        select(account.c.name, kind.c.key, allowance.c.allowed)
+        .join_from(admission, allowance)
+        .join(account)
+        .join(kind)
+        .where(admission.c.run == run)
+    )
+    found: dict[str, list[tuple[str, int]]] = {}
+    for name, key, count in rows:
+        found.setdefault(name, []).append((key, count))
+    return {name: tuple(sorted(pairs)) for name, pairs in found.items()}
+
+
+class Short(Exception):
+    """An account cannot pay: undoes the transaction, so that the reason is worked out without holding the lock."""
+
+
+def admit(db: Connection, run: str, digest: str, delta: float, requests: Sequence[Request]) -> None:
+    """Charge all accounts in the caller's transaction.
+
+    Raises:
+        Short: One of them cannot pay.
+    """
+    db.execute(insert(admission).values(run=run, digest=digest, delta=delta))
+    number = db.execute(select(admission.c.id).where(admission.c.run == run)).scalar_one()
+    kinds = kind_ids(db, {key for item in requests for key, _ in item.counts})
+    db.execute(
+        insert(line),
+        [
+            {
+                "admission_id": number,
+                "account_id": item.account_id,
+                "epsilon": item.epsilon,
+                "accountant": item.accountant,
+                "epsilon_units": item.epsilon_units,
+                "delta_units": item.delta_units,
+            }
+            for item in requests
+        ],
+    )
+    db.execute(
+        insert(allowance),
+        [
+            {"admission_id": number, "account_id": item.account_id, "kind_id": kinds[key], "allowed": count}
+            for item in requests
+            for key, count in item.counts
+        ],
+    )
+    if pay(db, number) != len(requests):
+        raise Short
+    history.append(db, "admitted", {"run": run, "digest": digest, "delta": delta, "lines": _grouped(requests)})
+
+
+def kind_ids(db: Connection, keys: set[str]) -> dict[str, int]:
+    """The number of each event key; new keys are written."""
+    found = {row.key: row.id for row in db.execute(select(kind).where(kind.c.key.in_(keys)))}
+    missing = sorted(keys - found.keys())
+    if missing:
+        db.execute(insert(kind), [{"key": key} for key in missing])
+        found |= {row.key: row.id for row in db.execute(select(kind).where(kind.c.key.in_(missing)))}
+    return found
+
+
+def pay(db: Connection, number: int) -> int:
+    """The guarded update: an account moves only if its limits hold afterwards. Returns how many moved."""
+    mine = (line.c.admission_id == number) & (line.c.account_id == account.c.id)
+    epsilon = select(line.c.epsilon_units).where(mine).scalar_subquery()
+    delta = select(line.c.delta_units).where(mine).scalar_subquery()
+    paid = db.execute(
+        update(account)
+        .where(account.c.id.in_(select(line.c.account_id).where(line.c.admission_id == number)))
+        .where(account.c.currency == "plan")
+        .where(account.c.spent_units + account.c.held_units + epsilon <= account.c.limit_units)
+        .where(account.c.delta_spent_units + delta <= account.c.delta_limit_units)
+        .values(
+            spent_units=account.c.spent_units + epsilon,
+            delta_spent_units=account.c.delta_spent_units + delta,
+        )
+    )
+    return int(paid.rowcount)
+
+
+def refusal(db: Connection, requests: Sequence[Request], delta: float) -> BudgetRefused:
+    """Why the first account, in name order, cannot pay, and what would fit. Balances only fall, so it still cannot."""
+    rows = {row.id: row for row in db.execute(select(account).where(account.c.currency == "plan"))}
+    for item in requests:
+        row = rows[item.account_id]
+        left = row.limit_units - row.spent_units - row.held_units
+        delta_left = row.delta_limit_units - row.delta_spent_units
+        if item.delta_units > delta_left:
+            rest = amounts.number(delta_left, amounts.DELTA)
+            return BudgetRefused.about(
+                f"account {item.account.name!r}",
+                f"the plan needs delta={delta:g} and {rest:g} is left",
+                "at this delta no number of releases would fit",
+            )
+        if item.epsilon_units > left:
+            room = amounts.number(left, amounts.EPSILON)
+            k, n = pricing.fitting(item.counts, delta, item.account.adjacency, room)
+            return BudgetRefused.about(
+                f"account {item.account.name!r}",
+                f"the plan needs epsilon={item.epsilon:.6g} and {room:.6g} of {row.epsilon:g} is left",
+                f"{k} of {n} releases would fit",
+            )
+    return BudgetRefused.about("admit", "an account cannot pay", "read its balance")
+
+
+def _grouped(requests: Sequence[Request]) -> list[list[Any]]:
+    """Accounts that pay the same stand together, so that a thousand silos are one line."""
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for item in requests:
+        terms = (item.epsilon, item.accountant, item.epsilon_units, item.delta_units, item.counts)
+        groups.setdefault(terms, []).append(item.account.name)
+    return [[*terms[:4], [list(pair) for pair in terms[4]], names] for terms, names in groups.items()]

@@ -1,0 +1,214 @@
+"""Charging releases: reserve, then commit or forfeit, one set-based statement per step whatever the number of lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Connection, Update, func, insert, select, tuple_, update
+
+from sordino.core.errors import BudgetRefused, PrivacyError
+from sordino.ledger import amounts, history, pricing, schema
+from sordino.ledger.account import Account
+from sordino.ledger.admission import Short, kind_ids
+from sordino.privacy.permits import Line
+
+account, admission, allowance = schema.account, schema.admission, schema.allowance
+charge, line, kind, run_table = schema.charge, schema.charge_line, schema.kind, schema.run
+
+
+@dataclass(frozen=True)
+class Header:
+    """What one charge is for."""
+
+    txid: str
+    run: str
+    round: int | None
+    purpose: str
+    fence: int
+    test: bool
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line with its account and, under a live filter, its RDP units."""
+
+    line: Line
+    account: Account
+    account_id: int
+    units: int | None
+
+
+def priced(item: Line, terms: Account, account_id: int) -> Item:
+    """A line with what it costs. Runs outside any transaction."""
+    if terms.currency == "plan" or terms.order is None:
+        return Item(item, terms, account_id, None)
+    where = f"account {terms.name!r}"
+    value = pricing.rdp(item.key, terms.order, terms.adjacency)
+    if value == float("inf"):
+        raise BudgetRefused.about(where, "the release has no finite cost at this order", "add noise", order=terms.order)
+    return Item(item, terms, account_id, amounts.charge(where, value, amounts.EPSILON, item.count))
+
+
+def reserve(db: Connection, header: Header, items: Sequence[Item]) -> None:
+    """Write the charge and hold its budget in the caller's transaction.
+
+    Raises:
+        PrivacyError: The charge exists already.
+        Short: An account cannot pay.
+    """
+    row = db.execute(select(charge.c.state, charge.c.run).where(charge.c.txid == header.txid)).one_or_none()
+    if row is not None:
+        raise repeated(header.txid, row.state)
+    kinds = kind_ids(db, {item.line.key for item in items})
+    body = {"run": header.run, "round": header.round, "purpose": header.purpose, "fence": header.fence}
+    ts = history.append(db, "reserved", {**body, "test": header.test, "lines": _grouped(items)}, header.txid)
+    db.execute(insert(charge).values(**body, txid=header.txid, test=header.test, state="reserved", reserved_at=ts))
+    db.execute(
+        insert(line),
+        [
+            {
+                "txid": header.txid,
+                "account_id": item.account_id,
+                "kind_id": kinds[item.line.key],
+                "count": item.line.count,
+                "units": item.units,
+            }
+            for item in items
+        ],
+    )
+    plan_lines = sum(item.units is None for item in items)
+    filters = {item.account_id for item in items if item.units is not None}
+    if plan_lines and db.execute(hold_allowances(header.txid, header.run)).rowcount != plan_lines:
+        raise Short
+    if filters and db.execute(hold_units(header.txid)).rowcount != len(filters):
+        raise Short
+
+
+def repeated(txid: str, state: str) -> PrivacyError:
+    """A release whose draw may already have happened is never drawn twice."""
+    if state == "committed":
+        return PrivacyError.about(
+            "reserve", "was committed", "publish the same bytes again: `artefact(txid)`", txid=txid
+        )
+    return PrivacyError.about(
+        "reserve", f"is {state}: its noise may already be drawn", "charge a new release", txid=txid
+    )
+
+
+def hold_allowances(txid: str, run: str) -> Update:
+    """Hold what a frozen plan allows; a row moves only if its allowance still covers it."""
+    mine = (line.c.txid == txid) & (line.c.account_id == allowance.c.account_id)
+    count = select(line.c.count).where(mine, line.c.kind_id == allowance.c.kind_id).scalar_subquery()
+    return (
+        update(allowance)
+        .where(*_allowances(txid, run))
+        .where(allowance.c.held + allowance.c.spent + count <= allowance.c.allowed)
+        .values(held=allowance.c.held + count)
+    )
+
+
+def hold_units(txid: str) -> Update:
+    """Hold RDP units; an account moves only if its limit still covers them."""
+    units = _units(txid)
+    return (
+        update(account)
+        .where(_filters(txid))
+        .where(account.c.spent_units + account.c.held_units + units <= account.c.limit_units)
+        .values(held_units=account.c.held_units + units)
+    )
+
+
+def settle(db: Connection, txid: str, run: str, state: Literal["committed", "forfeited"], body: dict[str, Any]) -> str:
+    """Turn what a charge holds into what is spent. Returns the time."""
+    ts = history.append(db, state, body, txid)
+    mine = (line.c.txid == txid) & (line.c.account_id == allowance.c.account_id)
+    count = select(line.c.count).where(mine, line.c.kind_id == allowance.c.kind_id).scalar_subquery()
+    db.execute(
+        update(allowance)
+        .where(*_allowances(txid, run))
+        .values(held=allowance.c.held - count, spent=allowance.c.spent + count)
+    )
+    units = _units(txid)
+    db.execute(
+        update(account)
+        .where(_filters(txid))
+        .values(held_units=account.c.held_units - units, spent_units=account.c.spent_units + units)
+    )
+    moved = db.execute(
+        update(charge).where(charge.c.txid == txid, charge.c.state == "reserved").values(state=state, settled_at=ts)
+    )
+    if moved.rowcount != 1:
+        raise PrivacyError.about("ledger", "is not reserved", txid=txid)
+    return ts
+
+
+def _allowances(txid: str, run: str) -> tuple[ColumnElement[bool], ...]:
+    number = select(admission.c.id).where(admission.c.run == run).scalar_subquery()
+    lines = select(line.c.account_id, line.c.kind_id).where(line.c.txid == txid, line.c.units.is_(None))
+    return allowance.c.admission_id == number, tuple_(allowance.c.account_id, allowance.c.kind_id).in_(lines)
+
+
+def _filters(txid: str) -> ColumnElement[bool]:
+    return account.c.id.in_(select(line.c.account_id).where(line.c.txid == txid, line.c.units.is_not(None)))
+
+
+def _units(txid: str) -> Any:
+    mine = (line.c.txid == txid) & (line.c.account_id == account.c.id)
+    return select(func.sum(line.c.units)).where(mine).scalar_subquery()
+
+
+def refusal(db: Connection, header: Header, items: Sequence[Item]) -> BudgetRefused:
+    """Why the first account, in name order, cannot pay, and what would fit. Balances only fall, so it still cannot."""
+    rows = db.execute(
+        select(allowance.c.account_id, kind.c.key, allowance.c.allowed, allowance.c.held, allowance.c.spent)
+        .join_from(allowance, admission)
+        .join(kind)
+        .where(admission.c.run == header.run)
+    )
+    allowed = {(row.account_id, row.key): row for row in rows}
+    limits = db.execute(select(account).where(account.c.currency == "rdp"))
+    room = {row.id: row.limit_units - row.spent_units - row.held_units for row in limits}
+    admitted = {number for number, _ in allowed}
+    for item in items:
+        where = f"account {item.account.name!r}"
+        if item.units is not None:
+            if item.units > room[item.account_id]:
+                return _over_filter(where, item, room[item.account_id])
+            room[item.account_id] -= item.units
+        elif item.account_id not in admitted:
+            return BudgetRefused.about(
+                where, "has admitted no plan of this run", "admit the plan first", run=header.run
+            )
+        elif (row := allowed.get((item.account_id, item.line.key))) is None:
+            return BudgetRefused.about(
+                where, "the plan has no such release", "reserve what it lists", event=item.line.key
+            )
+        elif (left := row.allowed - row.held - row.spent) < item.line.count:
+            rule = f"needs {item.line.count} releases and {left} of the plan's {row.allowed} are left"
+            return BudgetRefused.about(where, rule, f"{left} would fit", event=item.line.key)
+    return BudgetRefused.about("reserve", "an account cannot pay", "read its balance")
+
+
+def _over_filter(where: str, item: Item, room: int) -> BudgetRefused:
+    value = pricing.rdp(item.line.key, item.account.order or 0.0, item.account.adjacency)
+    low, high = 0, item.line.count
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = amounts.charge(where, value, amounts.EPSILON, middle) <= room
+        low, high = (middle, high) if fits else (low, middle)
+    needs, left = (amounts.number(units, amounts.EPSILON) for units in (item.units or 0, room))
+    return BudgetRefused.about(
+        where,
+        f"needs {needs:.6g} at Rényi order {item.account.order:g} and {left:.6g} is left",
+        f"{low} of {item.line.count} releases would fit",
+    )
+
+
+def _grouped(items: Sequence[Item]) -> list[list[Any]]:
+    """Accounts charged alike stand together, so that a thousand silos are one line of the history."""
+    groups: dict[tuple[str, int, int | None], list[str]] = {}
+    for item in items:
+        groups.setdefault((item.line.key, item.line.count, item.units), []).append(item.account.name)
+    return [[*terms, names] for terms, names in groups.items()]

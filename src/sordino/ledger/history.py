@@ -1,0 +1,69 @@
+"""The append-only history: every event carries the hash of the one before, so an edit breaks the chain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from sordino.core.errors import PrivacyError
+from sordino.ledger import schema
+
+head, event = schema.head, schema.event
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One event of the history."""
+
+    seq: int
+    ts: str
+    kind: str
+    txid: str | None
+    body: dict[str, Any]
+    prev: str
+    hash: str
+
+
+def canonical(value: object) -> str:
+    """Sorted-key JSON without spaces; refuses infinities and NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def link(seq: int, ts: str, kind: str, txid: str | None, body: str, prev: str) -> str:
+    """SHA-256 of an event and the hash before it."""
+    text = canonical({"seq": seq, "ts": ts, "kind": kind, "txid": txid, "body": body, "prev": prev})
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def now() -> str:
+    """The time as ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def append(db: Connection, kind: str, body: dict[str, Any], txid: str | None = None) -> str:
+    """Write an event in the caller's transaction; returns its time."""
+    seq, prev = db.execute(select(head.c.seq, head.c.hash)).one()
+    ts, text = now(), canonical(body)
+    digest = link(seq + 1, ts, kind, txid, text, prev)
+    row = {"seq": seq + 1, "ts": ts, "kind": kind, "txid": txid, "body": text, "prev": prev, "hash": digest}
+    db.execute(insert(event), row)
+    moved = db.execute(update(head).where(head.c.seq == seq).values(seq=seq + 1, hash=digest))
+    if moved.rowcount != 1:
+        raise PrivacyError.about("ledger", "another writer moved the history; nothing was released")
+    return ts
+
+
+def entries(db: Connection) -> list[Entry]:
+    """The whole history, oldest first."""
+    rows = db.execute(select(event).order_by(event.c.seq))
+    return [Entry(**{**row, "body": json.loads(row["body"])}) for row in rows.mappings()]
+
+
+def last_hash(db: Connection) -> str:
+    """The hash over the whole history."""
+    return str(db.execute(select(head.c.hash)).scalar_one())

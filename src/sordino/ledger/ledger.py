@@ -1,0 +1,342 @@
+"""The ledger: may this be released, and how much was lost so far? It charges before anything is drawn.
+
+open_account ─ admit(plan) ─ open_run ─► reserve ─► [noise is drawn] ─► commit(bytes) ─► artefact ─► published
+                                            │                             │
+                                            └── crash: forfeit_open ──────┘ held counts as spent, nothing is redrawn
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, insert, select, update
+
+from sordino.core import checks
+from sordino.core.errors import ConfigError, PrivacyError
+from sordino.ledger import admission, amounts, charging, claim, history, pricing, reading, schema
+from sordino.ledger.account import Account, Balance
+from sordino.ledger.claim import Claim
+from sordino.ledger.history import Entry
+from sordino.ledger.reading import Charge
+from sordino.ledger.store import Store
+from sordino.privacy import events
+from sordino.privacy.permits import Line, Reservation, mint_reservation
+
+
+class Ledger:
+    """Accounts and what was charged to them, in one durable file.
+
+    One object belongs to one process. A run's charges are written by the object that opened it last: `open_run`
+    raises the run's fence, and whoever holds an older one is refused.
+
+    Args:
+        path: The file; made if it does not exist, unless `read_only`.
+        read_only: Answer questions only.
+        busy_s: How long to wait for another process's transaction, in seconds.
+
+    Raises:
+        PrivacyError: The file cannot be used; every method raises it too, and then nothing was released.
+    """
+
+    def __init__(self, path: str | Path, *, read_only: bool = False, busy_s: float = 30.0) -> None:
+        self._store = Store(path, read_only=read_only, busy_s=busy_s)
+        self._fences: dict[str, int] = {}
+        self._open: dict[str, tuple[str, Reservation]] = {}
+        self._terms: dict[str, tuple[int, Account]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._store.close()
+
+    def open_account(self, account: Account) -> None:
+        """Open an account; opening it again with the same terms changes nothing.
+
+        Raises:
+            PrivacyError: It is open with other terms: a limit that can be raised is no limit.
+        """
+        self.open_accounts([account])
+
+    def open_accounts(self, accounts: Iterable[Account]) -> None:
+        """Open many accounts in one transaction: all or none (see `open_account`)."""
+        asked = [(account, _limits(account)) for account in accounts]
+        with self._store.write() as db:
+            known = {name: terms for name, (_, terms) in reading.accounts(db).items()}
+            for account, limits in asked:
+                if known.get(account.name, account) != account:
+                    raise PrivacyError.about(
+                        "ledger", "is open with other terms", "they never change", account=account.name
+                    )
+                if account.name not in known:
+                    terms = account.terms()
+                    row = {"rdp_order" if name == "order" else name: value for name, value in terms.items()}
+                    db.execute(insert(schema.account).values(**row, **limits))
+                    history.append(db, "account-opened", {**terms, **limits})
+                    known[account.name] = account
+
+    def accounts(self) -> list[Account]:
+        """All accounts, by name."""
+        with self._store.read() as db:
+            return [terms for _, terms in reading.accounts(db).values()]
+
+    def admit(self, run: str, digest: str, requests: Mapping[str, events.Events], delta: float) -> None:
+        """Charge a whole frozen plan to every account that it names, or to none.
+
+        Args:
+            run: Whose plan; a run has one.
+            digest: The plan's digest. Admitting the same plan again changes nothing.
+            requests: Every event of the plan with its count, by account.
+            delta: The plan's δ, in (0, 1).
+
+        Raises:
+            BudgetRefused: An account cannot pay; says what it needs, what is left and what would fit.
+            PrivacyError: The run was admitted with another plan.
+
+        Guarantee:
+            Plans may be chosen adaptively; each is fixed before its first release, so its ε may be that of all its
+            events together, and the accounts add up (ε, δ) of whole plans.
+        """
+        checks.fraction("admit", delta=delta)
+        if not (requests and run and digest and all(requests.values())):
+            raise ConfigError.about(
+                "admit", "needs a run, a digest and events for every account", run=run, digest=digest
+            )
+        delta = float(delta)
+        plan = {name: pricing.counts(requests[name]) for name in sorted(requests)}
+        known = self._accounts(plan)
+        for name in plan:
+            if known[name][1].currency != "plan":
+                raise ConfigError.about("admit", "pays release by release", "leave it out of the plan", account=name)
+        with self._store.read() as db:
+            if admission.earlier(db, run, digest, delta, plan):
+                return
+        asked = [admission.request(known[name][1], known[name][0], counts, delta) for name, counts in plan.items()]
+        try:
+            with self._store.write() as db:
+                if not admission.earlier(db, run, digest, delta, plan):
+                    admission.admit(db, run, digest, delta, asked)
+        except admission.Short:
+            with self._store.read() as db:
+                raise admission.refusal(db, asked, delta) from None
+
+    def open_run(self, run: str) -> int:
+        """Take over a run, at every start and restart. Returns its fence, higher than all before."""
+        if not run:
+            raise ConfigError.about("open_run", "must be a text", run=run)
+        table = schema.run
+        with self._store.write() as db:
+            fence = reading.fence(db, run) + 1
+            if fence == 1:
+                db.execute(insert(table).values(name=run, fence=fence))
+            else:
+                db.execute(update(table).where(table.c.name == run).values(fence=fence))
+            history.append(db, "run-opened", {"run": run, "fence": fence})
+        self._fences[run] = fence
+        return fence
+
+    def reserve(
+        self,
+        txid: str,
+        run: str,
+        round: int | None,  # noqa: A002 - the glossary's word
+        purpose: str,
+        lines: Sequence[Line],
+    ) -> Reservation:
+        """Charge releases, durably, before their noise is drawn: every account or none.
+
+        Args:
+            txid: The charge's identity, e.g. `transaction(…)`. It is charged and drawn once in a ledger's life.
+            run: An open run.
+            round: Its number, if the release belongs to one.
+            purpose: One of `schema.PURPOSES`.
+            lines: Which accounts pay for how many releases of which event.
+
+        Raises:
+            BudgetRefused: An account does not cover its lines; nothing was written.
+            PrivacyError: The charge exists already, the unit is not the account's, the run was taken over.
+        """
+        items = self._items(txid, lines)
+        checks.one_of("reserve", schema.PURPOSES, purpose=purpose)
+        test = items[0].account.test
+        if any(item.account.test != test for item in items):
+            raise PrivacyError.about("reserve", "mixes test accounts with real ones", "charge them apart", txid=txid)
+        header = charging.Header(txid, run, round, purpose, self._fences.get(run, 0), test)
+        try:
+            with self._store.write() as db:
+                self._guard(db, run)
+                charging.reserve(db, header, items)
+        except admission.Short:
+            with self._store.read() as db:
+                raise charging.refusal(db, header, items) from None
+        reservation = mint_reservation(txid, [item.line for item in items], test=test)
+        self._open[txid] = (run, reservation)
+        return reservation
+
+    def commit(self, reservation: Reservation, artefact: bytes) -> None:
+        """Settle a charge together with the bytes that it releases; only then may they leave.
+
+        Committing the same bytes again changes nothing.
+
+        Raises:
+            PrivacyError: The charge is not this ledger's, was forfeited, or was committed with other bytes.
+        """
+        txid = reservation.txid
+        run, held = self._open.get(txid, ("", None))
+        if held is not reservation:
+            raise PrivacyError.about(
+                "commit", "was not reserved by this ledger object", "nothing was released", txid=txid
+            )
+        digest = hashlib.sha256(artefact).hexdigest()
+        with self._store.write() as db:
+            self._guard(db, run)
+            state = reading.state(db, txid)
+            if state == "committed" and reading.digest(db, txid) == digest:
+                return
+            if state != "reserved":
+                raise PrivacyError.about("commit", f"is {state} already", "nothing was released", txid=txid)
+            charging.settle(db, txid, run, "committed", {"sha256": digest})
+            db.execute(insert(schema.outbox).values(txid=txid, sha256=digest, payload=bytes(artefact)))
+
+    def artefact(self, txid: str) -> bytes | None:
+        """The committed bytes of a charge: the same ones after any restart. None if not committed or published."""
+        with self._store.read() as db:
+            return reading.artefact(db, txid)
+
+    def published(self, txid: str) -> None:
+        """Note that the bytes have left, and drop them; their digest stays. Saying so again changes nothing.
+
+        Raises:
+            PrivacyError: They were not committed.
+        """
+        table = schema.outbox
+        with self._store.write() as db:
+            charge = reading.charge(db, txid)
+            if charge is None or charge.state != "committed":
+                raise PrivacyError.about("published", "is not committed", "commit it before it leaves", txid=txid)
+            self._guard(db, charge.run)
+            waiting = (table.c.txid == txid) & table.c.published_at.is_(None)
+            if db.execute(select(table.c.txid).where(waiting)).one_or_none() is not None:
+                ts = history.append(db, "published", {"sha256": reading.digest(db, txid)}, txid)
+                db.execute(update(table).where(waiting).values(published_at=ts, payload=None))
+        self._open.pop(txid, None)
+
+    def forfeit_open(self, run: str) -> list[str]:
+        """Count every reserved, uncommitted charge of a run as spent: its noise may have been seen. Returns them."""
+        with self._store.write() as db:
+            self._guard(db, run)
+            open_ = [charge.txid for charge in reading.charges(db, run) if charge.state == "reserved"]
+            for txid in open_:
+                charging.settle(db, txid, run, "forfeited", {})
+        for txid in open_:
+            self._open.pop(txid, None)
+        return open_
+
+    def state(self, txid: str) -> str | None:
+        """`reserved`, `committed`, `forfeited`, or None for a charge that does not exist."""
+        with self._store.read() as db:
+            return reading.state(db, txid)
+
+    def charges(self, run: str) -> list[Charge]:
+        """A run's charges, oldest first."""
+        with self._store.read() as db:
+            return reading.charges(db, run)
+
+    def runs(self) -> list[str]:
+        """Every run that was ever opened, by name."""
+        with self._store.read() as db:
+            return list(db.execute(select(schema.run.c.name).order_by(schema.run.c.name)).scalars())
+
+    def history(self) -> list[Entry]:
+        """Every event ever written, oldest first."""
+        with self._store.read() as db:
+            return history.entries(db)
+
+    def balance(self, account: str) -> Balance:
+        """What an account may lose, has lost and has left."""
+        with self._store.read() as db:
+            return reading.balance(db, *self._accounts([account])[account])
+
+    def claims(self, run: str) -> list[Claim]:
+        """What the run may have cost the people of each account that paid for it, by account name."""
+        with self._store.read() as db:
+            return claim.claims(db, run)
+
+    def claim(self, run: str, account: str) -> Claim:
+        """What the run may have cost the people of one account.
+
+        Raises:
+            PrivacyError: The account paid nothing for it.
+        """
+        with self._store.read() as db:
+            found = claim.claims(db, run, account)
+        if not found:
+            raise PrivacyError.about("claim", "paid nothing for this run", account=account, run=run)
+        return found[0]
+
+    def spent(self, run: str, account: str) -> float:
+        """ε of what the run has charged so far, for showing progress: never a guarantee (see `Claim`)."""
+        return self.claim(run, account).spent_so_far
+
+    def _guard(self, db: Connection, run: str) -> None:
+        mine = self._fences.get(run)
+        if mine is None:
+            raise PrivacyError.about("ledger", "is not open here", "call `open_run` first", run=run)
+        if reading.fence(db, run) != mine:
+            raise PrivacyError.about("ledger", "was taken over by a newer process; nothing was released", run=run)
+
+    def _accounts(self, names: Iterable[str]) -> dict[str, tuple[int, Account]]:
+        names = list(names)
+        if not self._terms.keys() >= set(names):  # terms never change, so they are read once
+            with self._store.read() as db:
+                self._terms = reading.accounts(db)
+        for name in names:
+            if name not in self._terms:
+                raise ConfigError.about("ledger", "is not open", checks.nearest(name, self._terms), account=name)
+        return self._terms
+
+    def _items(self, txid: str, lines: Sequence[Line]) -> list[charging.Item]:
+        if not txid or not lines:
+            raise ConfigError.about("reserve", "needs a txid and at least one line", txid=txid, lines=len(lines))
+        known = self._accounts({line.account for line in lines})
+        merged: dict[tuple[str, str], int] = {}
+        for line in lines:
+            checks.count(f"account {line.account!r}", count=line.count)
+            if line.unit != known[line.account][1].unit:
+                raise PrivacyError.about(
+                    f"account {line.account!r}", f"protects a {known[line.account][1].unit}", unit=str(line.unit)
+                )
+            merged[line.account, line.key] = merged.get((line.account, line.key), 0) + int(line.count)
+        items = []
+        for (name, key), count in sorted(merged.items()):
+            number, terms = known[name]
+            items.append(charging.priced(Line(name, terms.unit, key, count), terms, number))
+        return items
+
+
+def _limits(account: Account) -> dict[str, int]:
+    where = f"account {account.name!r}"
+    epsilon = amounts.limit(where, account.epsilon, amounts.EPSILON)
+    return {
+        "limit_units": pricing.rdp_limit(account) if account.currency == "rdp" else epsilon,
+        "delta_limit_units": amounts.limit(where, account.delta, amounts.DELTA),
+    }
+
+
+def transaction(run: str, round: int | None, purpose: str, digest: str, *part: str | int) -> str:  # noqa: A002 - as above
+    """A charge's identity from what it is for: the same release has the same one after a restart.
+
+    >>> transaction("r", 0, "train", "abc") == transaction("r", 0, "train", "abc")
+    True
+    """
+    return hashlib.sha256(history.canonical([run, round, purpose, digest, *part]).encode()).hexdigest()

@@ -1,0 +1,124 @@
+"""Answers from a ledger, each from one consistent snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from sordino.core.types import Unit
+from sordino.ledger import amounts, history, pricing, schema
+from sordino.ledger.account import Account, Balance
+from sordino.privacy.permits import Line
+
+account = schema.account
+charge_table, line, kind, outbox = schema.charge, schema.charge_line, schema.kind, schema.outbox
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One charge: what was paid for, and what became of it."""
+
+    txid: str
+    run: str
+    round: int | None
+    purpose: str
+    state: str
+    fence: int
+    test: bool
+    lines: tuple[Line, ...]
+
+
+def accounts(db: Connection, names: Iterable[str] | None = None) -> dict[str, tuple[int, Account]]:
+    """Accounts with their numbers, in name order."""
+    query = select(account).order_by(account.c.name)
+    if names is not None:
+        query = query.where(account.c.name.in_(list(names)))
+    return {row["name"]: (row["id"], terms(row)) for row in db.execute(query).mappings()}
+
+
+def terms(row: Any) -> Account:
+    """The account that a row describes."""
+    names = ("name", "unit", "adjacency", "epsilon", "delta", "currency", "test")
+    return Account.of({**{name: row[name] for name in names}, "order": row["rdp_order"]})
+
+
+def fence(db: Connection, run: str) -> int:
+    """A run's fence; 0 if it was never opened."""
+    return db.execute(select(schema.run.c.fence).where(schema.run.c.name == run)).scalar_one_or_none() or 0
+
+
+def state(db: Connection, txid: str) -> str | None:
+    """A charge's state."""
+    return db.execute(select(charge_table.c.state).where(charge_table.c.txid == txid)).scalar_one_or_none()
+
+
+def digest(db: Connection, txid: str) -> str | None:
+    """SHA-256 of the committed bytes."""
+    return db.execute(select(outbox.c.sha256).where(outbox.c.txid == txid)).scalar_one_or_none()
+
+
+def artefact(db: Connection, txid: str) -> bytes | None:
+    """The committed bytes, until they are published."""
+    return db.execute(select(outbox.c.payload).where(outbox.c.txid == txid)).scalar_one_or_none()
+
+
+def charge(db: Connection, txid: str) -> Charge | None:
+    """One charge, without its lines' detail if it has none."""
+    return next(iter(_charges(db, charge_table.c.txid == txid)), None)
+
+
+def charges(db: Connection, run: str) -> list[Charge]:
+    """A run's charges, oldest first."""
+    return _charges(db, charge_table.c.run == run)
+
+
+def _charges(db: Connection, where: Any) -> list[Charge]:
+    rows = db.execute(
+        select(line.c.txid, account.c.name, account.c.unit, kind.c.key, line.c.count)
+        .join_from(line, account)
+        .join(kind)
+        .join(charge_table)
+        .where(where)
+        .order_by(account.c.name, kind.c.key)
+    )
+    lines: dict[str, list[Line]] = {}
+    for txid, name, unit, key, count in rows:
+        lines.setdefault(txid, []).append(Line(name, Unit(unit), key, count))
+    names = ("txid", "run", "round", "purpose", "state", "fence", "test")
+    written = (history.event.c.txid == charge_table.c.txid) & (history.event.c.kind == "reserved")
+    found = db.execute(select(charge_table).join(history.event, written).where(where).order_by(history.event.c.seq))
+    return [Charge(**{n: row[n] for n in names}, lines=tuple(lines.get(row["txid"], ()))) for row in found.mappings()]
+
+
+def balance(db: Connection, number: int, terms: Account) -> Balance:
+    """What an account may lose, has lost and has left."""
+    row = db.execute(select(account).where(account.c.id == number)).one()
+    units = row.spent_units + row.held_units
+    if terms.currency == "rdp":
+        used, delta_used = pricing.rdp_epsilon(units, terms), terms.delta if units else 0.0
+        left, delta_left = max(0.0, terms.epsilon - used), terms.delta - delta_used
+    else:
+        used, left = amounts.number(units, amounts.EPSILON), amounts.number(row.limit_units - units, amounts.EPSILON)
+        delta_used = amounts.number(row.delta_spent_units, amounts.DELTA)
+        delta_left = amounts.number(row.delta_limit_units - row.delta_spent_units, amounts.DELTA)
+    rows = db.execute(
+        select(charge_table.c.state, func.sum(line.c.count))
+        .join_from(line, charge_table)
+        .where(line.c.account_id == number)
+        .group_by(charge_table.c.state)
+    )
+    counts = {state: int(count) for state, count in rows}
+    return Balance(
+        epsilon_limit=terms.epsilon,
+        delta_limit=terms.delta,
+        epsilon_used=used,
+        delta_used=delta_used,
+        epsilon_left=left,
+        delta_left=delta_left,
+        held=counts.get("reserved", 0),
+        committed=counts.get("committed", 0),
+        forfeited=counts.get("forfeited", 0),
+    )
