@@ -44,7 +44,7 @@ def test_twenty_nine_features_lie_in_their_public_ranges(heart):
     assert heart.shape == (29,) == (len(set(heart.features)),)
     assert len(measurements) == 6
     assert abs(heart.x).max() <= 1
-    assert set(np.unique(heart.x[:, others])) == {0, 1}
+    assert set(np.unique(heart.x[:, others])) == {-0.5, 0, 0.5}
 
 
 def test_impossible_zeros_are_missing_values(heart):

@@ -1,0 +1,72 @@
+"""The `sordino` command: one file per verb, imported when it is called, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from sordino import __version__
+from sordino.core.errors import SordinoError
+
+VERBS = {
+    "init": "Write a commented experiment file for a task.",
+    "plan": "Price an experiment: noise, epsilon, attack bounds, forecast. Touches no private data.",
+    "run": "Run an experiment here; goes on where it was interrupted.",
+    "ledger": "Accounts, history and verification of a ledger.",
+    "data": "Fetch and describe data sets that packages carry.",
+    "list": "List stages, mechanisms, strategies, samplers, models, objectives, data sets, partitions.",
+}
+
+
+class _Verbs(click.Group):
+    r"""Knows the verbs by name and one line; imports the file of the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"sordino.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        # The short texts are kept here so that help imports no verb.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sordino")
+def cli() -> None:
+    """Differentially private federated learning with a guarantee that is charged before it is claimed.
+
+    \b
+    Examples:
+      sordino init tabular > experiment.toml
+      sordino plan experiment.toml
+      sordino run experiment.toml
+      sordino ledger show runs/heart-1a2b3c4d/ledger.db
+
+    Exit codes: 2 bad configuration, 3 budget refused, 4 breaker open, 5 verification failed.
+    """
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line. An expected error is one line on stderr and an exit code of its own."""
+    try:
+        return cli.main(arguments, standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("interrupted: the same command goes on from the last finished round", err=True)
+        sys.exit(130)
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(problem.exit_code)
+    except SordinoError as problem:
+        click.echo(click.style(f"{type(problem).__name__}: ", fg="red") + str(problem), err=True)
+        sys.exit(problem.exit_code)
+    except BrokenPipeError:
+        sys.exit(1)

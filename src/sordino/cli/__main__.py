@@ -1,0 +1,5 @@
+"""`python -m sordino.cli`."""
+
+from sordino.cli import main
+
+main()

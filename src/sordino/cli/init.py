@@ -1,0 +1,33 @@
+"""`sordino init`: a commented experiment file to start from."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import click
+
+TASKS = ("tabular", "image", "text")
+
+
+@click.command("init")
+@click.argument("task", type=click.Choice(TASKS), default="tabular")
+@click.option("--out", type=click.Path(path_type=Path), help="Write here instead of stdout; an existing file is kept.")
+def command(task: str, out: Path | None) -> None:
+    r"""Write a commented experiment file for a task: tabular, image or text.
+
+    \b
+    Examples:
+      sordino init tabular > experiment.toml
+      sordino init image --out mnist.toml
+    """
+    from sordino.core.errors import ConfigError
+
+    text = resources.files("sordino.cli").joinpath(f"templates/{task}.toml").read_text(encoding="utf-8")
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    if out.exists():
+        raise ConfigError.about("init", "already exists", "choose another name", out=str(out))
+    out.write_text(text, encoding="utf-8")
+    click.echo(f"wrote {out}; next: sordino plan {out}")

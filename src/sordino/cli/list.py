@@ -1,0 +1,37 @@
+"""`sordino list`: what can be named in an experiment file."""
+
+from __future__ import annotations
+
+import click
+
+from sordino.cli.options import as_json, echo_json
+
+
+@click.command("list")
+@click.argument("kind", required=False)
+@as_json
+def command(kind: str | None, *, as_json: bool) -> None:
+    r"""List what an experiment file can name, with a valid example of each.
+
+    \b
+    Examples:
+      sordino list
+      sordino list stages
+      sordino list datasets --json
+    """
+    from sordino.core.checks import one_of
+    from sordino.experiment.catalogue import catalogue
+
+    found = catalogue()
+    if kind is not None:
+        one_of("list", found, kind=kind)
+        found = {kind: found[kind]}
+    if as_json:
+        echo_json(found)
+        return
+    for name, entries in found.items():
+        click.secho(name, bold=True)
+        for entry in entries:
+            click.echo(f"  {entry['name']:<18} {entry['summary']}")
+            if kind is not None:
+                click.echo(f"  {'':<18} e.g. {entry['toml']}")

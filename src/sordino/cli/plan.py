@@ -1,0 +1,38 @@
+"""`sordino plan`: price an experiment before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sordino.cli.options import as_json, echo_json, experiment_file
+
+
+@click.command("plan")
+@experiment_file
+@as_json
+@click.option("--force", is_flag=True, help="Show the plan even when its noise drowns what a run could learn.")
+def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, force: bool) -> None:
+    r"""Price an experiment: noise, guarantee, attack bounds, composition, signal-to-noise.
+
+    Reads the number of records per client and the shape of a record, never a value. Whatever is left out of
+    epsilon, noise multiplier, rounds ("fit") and local batch ("fit") is found.
+
+    \b
+    Examples:
+      sordino plan examples/heart.toml
+      sordino plan examples/heart.toml --set privacy.epsilon=1.0 --json
+    """
+    from sordino.cli.show import show_plan
+    from sordino.experiment.config import read
+    from sordino.experiment.plan import make_plan
+    from sordino.experiment.population import load
+    from sordino.experiment.render import plan_json
+
+    experiment = read(file, overrides)
+    plan = make_plan(experiment, load(experiment), check_learning=not force)
+    if as_json:
+        echo_json(plan_json(plan))
+    else:
+        show_plan(plan_json(plan))

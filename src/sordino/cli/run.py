@@ -1,0 +1,105 @@
+"""`sordino run`: plan, then train here, with every release charged first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sordino.cli.options import as_json, echo_json, experiment_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sordino.experiment.run import Progress
+
+
+@click.command("run")
+@experiment_file
+@as_json
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of run folders.")
+@click.option("--no-compare", is_flag=True, help="Leave out the table that [compare] asks for.")
+def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path, no_compare: bool) -> None:
+    r"""Run an experiment in this process.
+
+    The plan's digest names the run folder: the same command after a crash goes on from the last finished round and
+    never draws a second sample for a release; after the end it only shows the result. A release that the ledger
+    cannot pay for does not happen (exit code 3).
+
+    \b
+    Examples:
+      sordino run examples/heart.toml
+      sordino run examples/heart.toml --set privacy.epsilon=1.0 --no-compare --json
+    """
+    from sordino.cli.show import show_comparison, show_head, show_result
+    from sordino.experiment.compare import compare
+    from sordino.experiment.config import read
+    from sordino.experiment.folder import RunFolder
+    from sordino.experiment.plan import make_plan
+    from sordino.experiment.population import load
+    from sordino.experiment.render import plan_json
+    from sordino.experiment.run import run
+
+    experiment = read(file, overrides)
+    population = load(experiment)
+    plan = make_plan(experiment, population)
+    if not as_json:
+        show_head(plan_json(plan), population.source)
+    text = file.read_text(encoding="utf-8") + "".join(f"\n# --set {line}" for line in overrides)
+    with _progress(quiet=as_json) as progress:
+        result = run(plan, population, text, runs, progress=progress)
+    folder = RunFolder(result.folder)
+    table = folder.read("compare.json")
+    if table is None and experiment.compare is not None and not no_compare:
+        with _steps(quiet=as_json) as step:
+            table = [row.to_plain() for row in compare(experiment, progress=step)]
+        folder.write("compare.json", table)
+    summary = result.summary | ({"compare": table} if table is not None else {})
+    if as_json:
+        echo_json(summary)
+        return
+    show_result(summary, fresh=result.fresh)
+    if table is not None:
+        show_comparison(table, experiment.compare.splits if experiment.compare else 1)
+
+
+def _progress(*, quiet: bool) -> AbstractContextManager[Callable[[Progress], None]]:
+    """A live line with epsilon spent and left."""
+
+    @contextmanager
+    def bar() -> Iterator[Callable[[Progress], None]]:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("round {task.completed:.0f} of {task.total:.0f}"),
+            BarColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+        )
+        with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as live:
+            task = live.add_task("", total=1)
+
+            def show(step: Any) -> None:
+                private = step.limit != float("inf")
+                text = (
+                    f"epsilon {step.spent:.3f} spent, {max(0.0, step.limit - step.spent):.3f} left"
+                    if private
+                    else "NOT PRIVATE"
+                )
+                live.update(task, completed=step.round, total=step.rounds, description=text)
+
+            yield show
+
+    return bar()
+
+
+@contextmanager
+def _steps(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    from rich.console import Console
+
+    with Console(stderr=True, quiet=quiet).status("comparing") as status:
+        yield lambda label: status.update(f"comparing: {label}")

@@ -1,0 +1,167 @@
+"""Plans, results and comparisons as text for people. The same numbers as `--json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+UNIT = {"record": "one record", "user": "one person's records inside a silo", "client": "one whole client"}
+TRUST = {
+    "silo": "nobody outside the silo needs to be trusted",
+    "sum": "secure summation must be run honestly",
+    "coordinator": "the coordinator must be trusted: it sees raw updates",
+}
+MANY = 12
+
+
+def number(value: float | None) -> str:
+    """A figure for people: `none` where nothing bounds it."""
+    return "none (unbounded)" if value is None else f"{value:.4g}"
+
+
+def show_head(plan: dict[str, Any], source: str) -> None:
+    """What is about to run, in three lines."""
+    click.echo(f"{plan['name']}: {plan['clients']} clients, {plan['parameters']:,} parameters, {plan['rounds']} rounds")
+    click.echo(f"data: {source}")
+    if plan["private"]:
+        click.echo(
+            f"promise: epsilon {plan['epsilon']:.4g} at delta {plan['delta']:.2g} for {UNIT[plan['unit']]} "
+            f"({plan['adjacency']}, noise at {plan['noise_at']})\n"
+        )
+    else:
+        _loud()
+
+
+def show_plan(plan: dict[str, Any]) -> None:
+    """The whole plan."""
+    console = Console(width=max(100, Console().width))
+    if not plan["private"]:
+        _loud()
+        click.echo(f"plan {plan['digest'][:16]}: {plan['rounds']} rounds, {plan['parameters']:,} parameters")
+        return
+    click.echo(f"Plan {plan['name']}  digest {plan['digest'][:16]}")
+    click.echo(f"  protects      {UNIT[plan['unit']]}, {plan['adjacency']}, delta {plan['delta']:.3g}")
+    click.echo(f"  noise at      {plan['noise_at']}: {TRUST[plan['noise_at']]}")
+    click.echo(
+        f"  noise         {plan['mechanism']}, multiplier {plan['noise_multiplier']:.5g}; {plan['rounds']} rounds, "
+        f"sampling rate {plan['sampling_rate']:.4g}"
+    )
+    click.echo(f"  accountant    {plan['accountant']}")
+    console.print(_guarantee(plan), _silos(plan), _attack(plan), _composition(plan))
+    outlook = plan["signal_to_noise"]
+    click.echo(
+        f"signal to noise: {number(outlook['step'])} in a step, {number(outlook['run'])} over the run: {outlook['verdict']}"
+    )
+    if plan["silos_per_person"] is None and plan["unit"] != "client":
+        click.echo(
+            "a person's number of silos is not declared, so all silos are composed; "
+            "if people are in one silo only, set privacy.silos_per_person = 1"
+        )
+
+
+def show_result(summary: dict[str, Any], *, fresh: bool) -> None:
+    """A finished run."""
+    if not fresh:
+        click.echo(
+            "this plan has already run; nothing was trained or charged again "
+            "(another seed is another release, with its own price)"
+        )
+    figures = {k: v for k, v in summary["metrics"].items() if k != "visibility"}
+    shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in figures.items())
+    click.echo(f"held-out {shown}")
+    if summary["metrics"]["visibility"] == "local":
+        click.echo(
+            "  these figures are for this machine: they were computed on private records and are not covered by epsilon"
+        )
+    if summary["private"]:
+        click.echo(
+            f"spent: epsilon {summary['epsilon']:.4g} at delta {summary['delta']:.2g} per {summary['unit']}, as charged in the ledger"
+        )
+    else:
+        _loud()
+    if summary.get("test"):
+        click.secho(
+            "TEST: noise was seeded; whoever knows the seed can subtract it. This is no guarantee.", fg="red", bold=True
+        )
+    click.echo(f"run folder: {summary['run_folder']}\n")
+
+
+def show_comparison(rows: list[dict[str, Any]], splits: int) -> None:
+    """The [compare] table."""
+    names = {"auc": "pooled AUC", "within_client_auc": "within-client AUC", "accuracy": "accuracy"}
+    present = [key for key in names if any(key in row for row in rows)]
+    table = Table(title=f"public data, mean ± standard error over {splits} splits", title_justify="left")
+    table.add_column("setting")
+    for key in present:
+        table.add_column(names[key], justify="right")
+    for row in rows:
+        cells = [f"{row[k]['mean']:.3f} ± {row[k]['standard_error']:.3f}" if k in row else "" for k in present]
+        table.add_row(row["setting"], *cells)
+    Console(width=max(100, Console().width)).print(table)
+
+
+def _loud() -> None:
+    click.secho(
+        "NOT PRIVATE: this run protects nobody. Its model may reveal the records it was trained on.",
+        fg="red",
+        bold=True,
+    )
+
+
+def _guarantee(plan: dict[str, Any]) -> Table:
+    table = Table(title="epsilon against …", title_justify="left")
+    table.add_column("who looks")
+    table.add_column("epsilon", justify="right")
+    for view, epsilon in plan["views"].items():
+        table.add_row(view, number(epsilon))
+    return table
+
+
+def _silos(plan: dict[str, Any]) -> Table:
+    title = "per silo" if plan["unit"] != "client" else "per account"
+    table = Table(title=title, title_justify="left")
+    for name, justify in (
+        ("name", "left"),
+        ("units", "right"),
+        ("epsilon", "right"),
+        ("noise multiplier", "right"),
+        ("releases", "right"),
+        ("weight", "right"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for silo in plan["silos"][:MANY]:
+        table.add_row(
+            silo["name"],
+            f"{silo['units']:,}",
+            f"{silo['epsilon']:.4g}",
+            f"{silo['noise_multiplier']:.5g}",
+            f"{silo['releases']:,}",
+            f"{silo['weight']:.3g}",
+        )
+    if len(plan["silos"]) > MANY:
+        table.add_row(f"… {len(plan['silos']) - MANY} more", "", "", "", "", "")
+    return table
+
+
+def _attack(plan: dict[str, Any]) -> Table:
+    table = Table(title="what an attacker can achieve at most, for the weakest account", title_justify="left")
+    table.add_column("figure")
+    table.add_column("bound", justify="right")
+    for fpr, tpr in plan["attack"]["tpr_at_fpr"].items():
+        table.add_row(f"true positives at {float(fpr):.1%} false positives", f"{tpr:.2%}")
+    table.add_row("area under the ROC curve", f"{plan['attack']['auc']:.3f}")
+    table.add_row("balanced accuracy", f"{plan['attack']['accuracy']:.3f}")
+    return table
+
+
+def _composition(plan: dict[str, Any]) -> Table:
+    table = Table(title="the same charges under other accountants", title_justify="left")
+    table.add_column("method")
+    table.add_column("epsilon", justify="right")
+    table.add_column("note")
+    for row in plan["composition"]:
+        table.add_row(row["method"], number(row["epsilon"]) + ("" if row["valid"] else " (not a bound)"), row["note"])
+    return table

@@ -1,0 +1,98 @@
+"""The run's view of a ledger: one charge per round, for all accounts that the round touches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sordino.core.errors import EngineError, PrivacyError
+from sordino.experiment.config import Budget
+from sordino.experiment.plan import Plan
+from sordino.ledger import Account, Ledger
+from sordino.privacy.permits import Line, Reservation
+
+
+@dataclass(frozen=True)
+class LedgerBooks:
+    """Charges of one run in one ledger."""
+
+    ledger: Ledger
+    run: str
+
+    def reserve(self, txid: str, round: int, lines: list[Line]) -> Reservation | None:  # noqa: A002 - the noun
+        return self.ledger.reserve(txid, run=self.run, round=round, purpose="train", lines=lines)
+
+    def commit(self, reservation: Reservation | None, artefact: bytes) -> None:
+        if reservation is None:
+            raise EngineError.about("ledger", "has nothing to commit")
+        self.ledger.commit(reservation, artefact)
+
+    def earlier(self, txid: str) -> bytes | bool | None:
+        state = self.ledger.state(txid)
+        if state is None:
+            return None
+        return self.ledger.artefact(txid) if state == "committed" else True
+
+    def published(self, txid: str) -> None:
+        self.ledger.published(txid)
+
+
+@dataclass(frozen=True)
+class NoBooks:
+    """Stands in where nothing is protected: charges nothing, claims nothing."""
+
+    def reserve(self, txid: str, round: int, lines: list[Line]) -> Reservation | None:  # noqa: A002, ARG002 - the noun
+        return None
+
+    def commit(self, reservation: Reservation | None, artefact: bytes) -> None:
+        pass
+
+    def earlier(self, txid: str) -> bytes | bool | None:  # noqa: ARG002 - the protocol's
+        return None
+
+    def published(self, txid: str) -> None:
+        pass
+
+
+def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
+    """Open the plan's accounts where they are missing, admit the plan, and settle what a crash left open.
+
+    Raises:
+        BudgetRefused: An account cannot pay for the whole plan; nothing has run.
+    """
+    experiment = plan.experiment
+    test = experiment.simulation.noise_seed is not None
+    budget = experiment.budget
+    known = {account.name: account for account in ledger.accounts()}
+    for account in plan.accounts:
+        if not account.charges:
+            continue
+        if account.name in known:
+            _check_terms(known[account.name], plan, test=test)
+            continue
+        limit = budget or Budget(epsilon=account.limit or account.epsilon, delta=plan.delta)
+        ledger.open_account(
+            Account(
+                name=account.name,
+                unit=experiment.privacy.unit,
+                adjacency=plan.adjacency,
+                epsilon=limit.epsilon,
+                delta=limit.delta,
+                test=test,
+            )
+        )
+    ledger.open_run(run)
+    ledger.admit(run, plan.digest, {a.name: a.events for a in plan.accounts if a.charges}, plan.delta)
+    ledger.forfeit_open(run)
+    return LedgerBooks(ledger, run)
+
+
+def _check_terms(open_: Account, plan: Plan, *, test: bool) -> None:
+    """An account that is open keeps its terms; this run must fit them."""
+    asked = (plan.experiment.privacy.unit, plan.adjacency, test)
+    if (open_.unit, open_.adjacency, open_.test) != asked:
+        raise PrivacyError.about(
+            "ledger",
+            f"is open for {open_.unit}, {open_.adjacency}{', TEST' if open_.test else ''}",
+            "use another ledger, or the account's terms",
+            account=open_.name,
+        )

@@ -1,0 +1,85 @@
+"""From a plan to the moving parts of a run. The first place that needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sordino.core.errors import ConfigError
+from sordino.core.registry import single
+from sordino.core.types import Vector
+from sordino.experiment.config import Experiment
+from sordino.experiment.plan import Plan
+from sordino.experiment.population import Population
+from sordino.experiment.rounds import Books, Loop, State
+from sordino.experiment.settings import Setup
+from sordino.federation.averaging import TailAverage
+from sordino.federation.engines import engines
+from sordino.federation.strategies import Strategy, strategies
+from sordino.local.models import models
+from sordino.local.objectives import objectives
+from sordino.privacy.noise import NoiseSource, SeededNoise, SystemNoise
+
+
+@dataclass(frozen=True)
+class Built:
+    """The fixed parts, and the model that the first round starts from."""
+
+    setup: Setup
+    strategy: Strategy
+    start: Vector
+
+    def loop(self, books: Books, run: str, save: Callable[[State], None], seen: Callable[[State], None]) -> Loop:
+        """The round loop over these parts."""
+        average = TailAverage(self.setup.experiment.average)
+        return Loop(self.setup, self.strategy, average, books, run, save, seen)
+
+
+def build(plan: Plan, population: Population, *, probe: bool = True) -> Built:
+    """Build model, objective, strategy and engine, and probe the model before it touches data.
+
+    Raises:
+        ConfigError: The `train` extra is missing, or a part's options are wrong.
+        PrivacyError: Records of a batch influence each other, so no clip could bound one of them.
+    """
+    experiment = plan.experiment
+    try:
+        from sordino.local.clipping import engines as clipping_engines
+        from sordino.local.layout import Layout
+        from sordino.local.losses import cross_entropy
+        from sordino.local.probe import probe as probe_model
+        from sordino.local.probe import synthetic
+    except ImportError as missing:
+        raise ConfigError.about("run", f"needs {missing.name}", "pip install 'sordino[train]'") from None
+    name, options = single("model", experiment.model)
+    module = models.build(name, options).build(population.spec, experiment.seed)
+    layout = Layout.of(module)
+    if probe and plan.private:
+        probe_model(module, cross_entropy, *synthetic(population.spec))
+    name, options = single("objective", experiment.objective)
+    objective = objectives.build(name, options, f"objective.{name}")
+    setup = Setup(
+        plan=plan,
+        population=population,
+        module=module,
+        layout=layout,
+        objective=objective,
+        clipping=clipping_engines.build(experiment.local.engine, {}),
+        engine=engines.build("inprocess", {}),
+        source=source_of(experiment),
+    )
+    return Built(setup, strategy_of(experiment), layout.flatten(module).astype(np.float32))
+
+
+def strategy_of(experiment: Experiment) -> Strategy:
+    """The experiment's server step."""
+    name, options = single("strategy", experiment.strategy)
+    return strategies.build(name, options, f"strategy.{name}")
+
+
+def source_of(experiment: Experiment) -> NoiseSource:
+    """The system's noise, unless a seeded one was asked for by name."""
+    seed = experiment.simulation.noise_seed
+    return SystemNoise() if seed is None else SeededNoise(seed)

@@ -1,0 +1,126 @@
+"""Settings side by side over several splits: only for published research data.
+
+On private data every row would be a release, and the table would cost the sum of them; so it is refused there.
+Each private row charges a ledger of its own all the same: no epsilon without a charge.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from sordino.core.errors import PrivacyError
+from sordino.data.federation import FederatedData
+from sordino.experiment import config
+from sordino.experiment.books import NoBooks, open_books
+from sordino.experiment.build import build
+from sordino.experiment.config import Experiment, Privacy
+from sordino.experiment.metrics import Metrics, metrics
+from sordino.experiment.plan import make_plan
+from sordino.experiment.population import Population, load
+from sordino.experiment.settings import setting_of
+from sordino.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting's figures over the splits.
+
+    Args:
+        setting: What was trained.
+        epsilon: As claimed by the ledger; None without privacy.
+        figures: Per metric: mean and standard error over splits.
+    """
+
+    setting: str
+    epsilon: float | None
+    figures: dict[str, tuple[float, float]]
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON-able."""
+        figures = {name: {"mean": mean, "standard_error": error} for name, (mean, error) in self.figures.items()}
+        return {"setting": self.setting, "epsilon": self.epsilon, **figures}
+
+
+def compare(experiment: Experiment, *, progress: Callable[[str], None] = lambda _: None) -> list[Row]:
+    """The rows that `[compare]` asks for.
+
+    Raises:
+        PrivacyError: The data are not public.
+    """
+    wanted = experiment.compare
+    if wanted is None:
+        return []
+    populations = [load(config.changed(experiment, evaluation__split=s)) for s in range(wanted.splits)]
+    if not populations[0].public:
+        raise PrivacyError.about(
+            "compare", "trains on the data once per row, each a release", "drop [compare]: it is for public data"
+        )
+    rows = []
+    for label, changed, cut in _settings(experiment, populations[0]):
+        progress(label)
+        results = [_one(changed, cut(population), population) for population in populations]
+        rows.append(Row(label, results[0][0], _figures([result for _, result in results])))
+    return rows
+
+
+Cut = Callable[[Population], Population]
+
+
+def _settings(experiment: Experiment, population: Population) -> Iterator[tuple[str, Experiment, Cut]]:
+    wanted = experiment.compare
+    if wanted is None:
+        return
+    open_ = replace(experiment, privacy=Privacy(non_private=True), silos={}, stages=())
+    if wanted.alone:
+        for index, name in enumerate(population.names):
+            yield f"{name} alone, no privacy", open_, partial(_alone, index=index)
+    if wanted.non_private:
+        yield "together, no privacy", open_, lambda p: p
+    for epsilon in wanted.epsilon:
+        private = config.changed(experiment, privacy__epsilon=epsilon, silos={})
+        yield f"together, epsilon {epsilon:g}", private, lambda p: p
+
+
+def _one(experiment: Experiment, population: Population, judged_on: Population) -> tuple[float | None, Metrics]:
+    plan = make_plan(experiment, population, check_learning=False)
+    built = build(plan, population, probe=False)
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder) / "ledger.db") if plan.private else None
+        books = open_books(ledger, plan, "compare") if ledger else NoBooks()
+        loop = built.loop(books, "compare", lambda _: None, lambda _: None)
+        state = loop.rounds(loop.start(built.start), setting_of(built.setup))
+        claims = ledger.claims("compare") if ledger else []
+        if ledger:
+            ledger.close()
+    judge = replace(built.setup, population=judged_on)
+    epsilon = max(claim.epsilon for claim in claims) if claims else None
+    return epsilon, metrics(judge, loop.average.result(state.average))
+
+
+def _alone(population: Population, index: int) -> Population:
+    """A federation of one: what a hospital could do by itself, judged on everyone's test records."""
+
+    data = population.train
+    own = FederatedData(data.examples, (data.names[index],), (data.rows[index],))
+    return replace(population, train=own, units=(population.units[index],))
+
+
+def _figures(results: list[Metrics]) -> dict[str, tuple[float, float]]:
+    columns: dict[str, list[float]] = {}
+    for result in results:
+        for name, value in result.to_plain().items():
+            if isinstance(value, float):
+                columns.setdefault(name, []).append(value)
+    return {name: (fmean(values), _error(values)) for name, values in columns.items()}
+
+
+def _error(values: list[float]) -> float:
+    return float(stdev(values) / np.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -1,0 +1,93 @@
+"""Who takes part: the data set, cut into clients and into training and test parts, with the public counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sordino.core.errors import ConfigError
+from sordino.core.registry import single
+from sordino.core.types import Unit
+from sordino.data import datasets, partitions
+from sordino.data.federation import FederatedData
+from sordino.data.split import train_test
+from sordino.experiment.config import Experiment
+from sordino.local.models import InputSpec
+
+
+@dataclass(frozen=True)
+class Population:
+    """The federation's data.
+
+    Args:
+        train: Every client's training records.
+        test: Every client's held-out records.
+        units: Protected units per client: records, persons, or 1 for the client itself. Public by declaration.
+        spec: Shape and classes of one record. Public.
+        public: Whether the records are published research data, so that metrics on them may be shown freely.
+        source: Where the data come from.
+    """
+
+    train: FederatedData
+    test: FederatedData
+    units: tuple[int, ...]
+    spec: InputSpec
+    public: bool
+    source: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients' names."""
+        return self.train.names
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+
+def load(experiment: Experiment) -> Population:
+    """Load and split the data that an experiment names.
+
+    Raises:
+        ConfigError: The data cannot be read, a client is empty, or there is only one client.
+    """
+    name, options = single("data", experiment.data)
+    examples = datasets.build(name, options, f"data.{name}").load()
+    partition, options = single("partition", experiment.partition)
+    clients = partitions.build(partition, options, f"partition.{partition}").split(examples, experiment.seed)
+    if len(clients) < 2:
+        raise ConfigError.about("data", "is too few for a federation", "two or more are needed", clients=len(clients))
+    unknown = set(experiment.silos) - set(clients.names)
+    if unknown:
+        raise ConfigError.about(
+            "silos", f"are not in the data; known: {', '.join(clients.names)}", names=sorted(unknown)
+        )
+    train, test = _parts(experiment, clients)
+    return Population(
+        train=train,
+        test=test,
+        units=tuple(_units(train, i, experiment.privacy.unit) for i in range(len(train))),
+        spec=InputSpec(shape=examples.shape, classes=examples.classes, vocabulary=examples.vocabulary),
+        public=examples.public,
+        source=examples.source,
+    )
+
+
+def _parts(experiment: Experiment, clients: FederatedData) -> tuple[FederatedData, FederatedData]:
+    wanted = experiment.evaluation
+    if wanted.data is None:
+        return train_test(clients, wanted.test_fraction, experiment.seed + 1_000_003 * wanted.split)
+    name, options = single("evaluation.data", wanted.data)
+    examples = datasets.build(name, options, f"evaluation.data.{name}").load()
+    return clients, FederatedData(examples, ("test",), (np.arange(len(examples.y)),))
+
+
+def _units(data: FederatedData, index: int, unit: Unit) -> int:
+    if unit is Unit.CLIENT:
+        return 1
+    if unit is Unit.RECORD:
+        return data.sizes[index]
+    user = data.silo(index).user
+    if user is None:
+        raise ConfigError.about("privacy", "needs a column that names the person", "set data.*.user", unit="user")
+    return len(np.unique(user))

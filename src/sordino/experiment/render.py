@@ -1,0 +1,82 @@
+"""A plan as stable JSON. The text for people is in `cli/`; both say the same numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sordino.experiment import config
+from sordino.experiment.plan import Plan
+from sordino.privacy.comparison import composition_table
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """The documented, stable JSON of `sordino plan --json` (docs/reference/json.md).
+
+    An unbounded epsilon is `null`, and `private` is false where nothing is protected.
+    """
+    privacy, experiment = plan.experiment.privacy, plan.experiment
+    multipliers = [account.noise_multiplier for account in plan.accounts]
+    return {
+        "name": experiment.name,
+        "digest": plan.digest,
+        "private": plan.private,
+        "epsilon": finite(plan.epsilon),
+        "delta": plan.delta,
+        "unit": str(privacy.unit),
+        "noise_at": str(privacy.noise_at),
+        "adjacency": str(plan.adjacency),
+        "mechanism": privacy.mechanism,
+        "noise_multiplier": max(multipliers) if multipliers else None,
+        "rounds": experiment.count,
+        "sampling_rate": experiment.local.rate,
+        "clip": experiment.local.clip,
+        "lr": experiment.local.lr,
+        "accountant": plan.accountant,
+        "parameters": plan.parameters,
+        "clients": len(plan.clients),
+        "silos_per_person": privacy.silos_per_person,
+        "views": {name: finite(value) for name, value in plan.views.items()},
+        "silos": [
+            {
+                "name": account.name,
+                "epsilon": account.epsilon,
+                "noise_multiplier": account.noise_multiplier,
+                "releases": account.releases,
+                "units": account.units,
+                "weight": plan.weights[account.client] if account.client is not None else 1.0,
+                "charges": [list(charge) for charge in account.charges],
+            }
+            for account in plan.accounts
+        ],
+        "attack": _attack(plan),
+        "signal_to_noise": {
+            "step": finite(plan.forecast.step),
+            "run": finite(plan.forecast.run),
+            "verdict": plan.forecast.verdict,
+        },
+        "composition": _composition(plan),
+        "experiment": config.to_plain(experiment),
+    }
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no infinity: an unbounded number is null."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _attack(plan: Plan) -> dict[str, Any] | None:
+    if plan.attack is None:
+        return None
+    return {
+        "tpr_at_fpr": {str(fpr): tpr for fpr, tpr in plan.attack.tpr_at_fpr.items()},
+        "auc": plan.attack.auc,
+        "accuracy": plan.attack.accuracy,
+    }
+
+
+def _composition(plan: Plan) -> list[dict[str, Any]]:
+    if not plan.private or not plan.worst.charges:
+        return []
+    rows = composition_table(plan.worst.events, plan.delta, adjacency=plan.adjacency)
+    return [{"method": r.method, "epsilon": finite(r.epsilon), "valid": r.valid, "note": r.note} for r in rows]

@@ -1,0 +1,111 @@
+"""The loop: one round at a time, charge before release, publish after commit.
+
+reserve ──► release (noise) ──► commit with bytes ──► step ──► checkpoint ──► published
+   └ refused? stop here           └ after a crash, the same bytes again; a reservation without bytes is forfeited
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from sordino.core.types import RoundPlan, Vector
+from sordino.experiment import accounts as paying
+from sordino.experiment.settings import Setting, Setup
+from sordino.federation.averaging import TailAverage, TailState
+from sordino.federation.strategies import ServerState, Strategy
+from sordino.privacy.permits import Line, Reservation
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything public that the next round depends on. `memory` is the setting's, such as an adapted clip."""
+
+    server: ServerState
+    average: TailState
+    memory: dict[str, Any]
+    round: int = 0
+
+
+class Books(Protocol):
+    """What the loop needs of a ledger; `NoBooks` stands in where nothing is protected."""
+
+    def reserve(self, txid: str, round: int, lines: list[Line]) -> Reservation | None:  # noqa: A002 - the noun
+        """Charge a round durably before anything is drawn."""
+        ...
+
+    def commit(self, reservation: Reservation | None, artefact: bytes) -> None:
+        """Record what was drawn, with its bytes, before anybody sees it."""
+        ...
+
+    def earlier(self, txid: str) -> bytes | bool | None:
+        """The bytes committed under this name, True if it was forfeited, None if it is new."""
+        ...
+
+    def published(self, txid: str) -> None:
+        """The bytes are safe elsewhere."""
+        ...
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A run's moving parts, all values.
+
+    Args:
+        setup: The fixed parts.
+        strategy: From mean change to next model.
+        average: Which iterates the final model averages.
+        books: The charges.
+        run: The run's name in the books.
+        save: Called with each state, durably, before its bytes are dropped.
+        seen: Called after each round, for progress.
+    """
+
+    setup: Setup
+    strategy: Strategy
+    average: TailAverage
+    books: Books
+    run: str
+    save: Callable[[State], None]
+    seen: Callable[[State], None]
+
+    def start(self, model: Vector) -> State:
+        """The state before the first round."""
+        return State(self.strategy.init(model), self.average.init(model), {})
+
+    def rounds(self, state: State, setting: Setting) -> State:
+        """Run all rounds that the state has not seen."""
+        setting = setting.restored(state.memory) if state.memory else setting
+        for number in range(state.round, self.setup.experiment.count):
+            state, setting = self._round(number, state, setting)
+            self.seen(state)
+        return state
+
+    def _round(self, number: int, state: State, setting: Setting) -> tuple[State, Setting]:
+        txid = f"{self.run}/{number}"
+        sampler = paying.sampler_of(self.setup.experiment)
+        expected = sampler.expected(len(self.setup.population))
+        plan = RoundPlan(number, self.setup.experiment.count, self.setup.layout.groups, expected)
+        artefact = self.books.earlier(txid)
+        if artefact is True:
+            # A crash between reserve and commit: the charge is lost, the noise may have been drawn, so never again.
+            state = replace(state, round=number + 1)
+            self.save(state)
+            return state, setting
+        if isinstance(artefact, bytes):
+            released: Vector = np.frombuffer(artefact, dtype=np.float32)
+        else:
+            cohort = sampler.draw(len(self.setup.population), number, self.setup.source)
+            reservation = self.books.reserve(txid, number, setting.lines(cohort))
+            released = setting.release(plan, cohort, state.server.model, reservation)
+            self.books.commit(reservation, released.astype(np.float32).tobytes())
+        mean, setting = setting.settle(released, plan)
+        server = self.strategy.step(state.server, mean)
+        average = self.average.step(state.average, server.model, plan)
+        state = State(server, average, setting.memory(), number + 1)
+        self.save(state)
+        self.books.published(txid)
+        return state, setting

@@ -1,0 +1,57 @@
+"""Whole clients protected by noise that a trusted coordinator adds to the clipped sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from sordino.core.errors import PrivacyError
+from sordino.core.types import RoundPlan, Update, Vector
+from sordino.experiment.settings.setup import Cohort, Setting, Setup
+from sordino.experiment.settings.training import plain_change
+from sordino.federation.pipeline import Pipeline
+from sordino.privacy.permits import Line, Reservation
+
+
+@dataclass(frozen=True)
+class ClientAtCoordinator:
+    """Local training of any kind; then weight → clip → sum → noise, divided by the expected cohort.
+
+    Guarantee: against whoever sees released models. The coordinator itself sees raw updates.
+    """
+
+    setup: Setup
+    pipeline: Pipeline
+
+    @classmethod
+    def of(cls, setup: Setup) -> Self:
+        """The setting with the experiment's stages; refuses stages that leave a client unbounded."""
+        pipeline = setup.pipeline()
+        pipeline.bound()
+        return cls(setup, pipeline)
+
+    def lines(self, cohort: Cohort) -> list[Line]:
+        return self.setup.lines(cohort, 1)
+
+    def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
+        if reservation is None:
+            raise PrivacyError.about("release", "has no reservation", "reserve the round first", round=plan.round)
+        setup = self.setup
+
+        def work(client: int, start: Vector, announced: RoundPlan) -> Update:
+            return self.pipeline.client(plain_change(setup, client, start, announced), announced)
+
+        updates = setup.engine.run(plan, cohort, model, work)
+        total = self.pipeline.total(updates, plan, setup.layout.size, setup.unit)
+        payers = {setup.account(int(c)).name: setup.account(int(c)) for c in cohort} or {"": setup.plan.accounts[0]}
+        return setup.door(list(payers.values()), reservation)(total)
+
+    def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:
+        vector, pipeline = self.pipeline.settle(released, plan)
+        return vector / plan.expected, replace(self, pipeline=pipeline)
+
+    def memory(self) -> dict[str, Any]:
+        return {"stages": self.pipeline.to_tables()}
+
+    def restored(self, memory: dict[str, Any]) -> Setting:
+        return replace(self, pipeline=Pipeline.from_tables(memory["stages"]))

@@ -1,0 +1,62 @@
+"""Local DP: every client noises its own clipped update. Nobody is trusted, and the price is utility."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sordino.core.errors import ConfigError, PrivacyError
+from sordino.core.types import RoundPlan, Update, Vector
+from sordino.experiment.settings.setup import Cohort, Setting, Setup
+from sordino.experiment.settings.training import plain_change
+from sordino.federation.aggregators.sum import Sum
+from sordino.federation.pipeline import Pipeline
+from sordino.privacy.permits import Line, Reservation
+
+
+@dataclass(frozen=True)
+class ClientAtSilo:
+    """clip → noise → send; the coordinator only averages.
+
+    Guarantee: any two inputs of one client are hard to tell apart from its messages (replace-one), against everybody.
+    """
+
+    setup: Setup
+    pipeline: Pipeline
+
+    @classmethod
+    def of(cls, setup: Setup) -> Self:
+        """The setting with the experiment's stages; adaptive ones need a sum and are refused."""
+        pipeline = setup.pipeline()
+        pipeline.bound()
+        if any("adaptive_clip" in table for table in setup.experiment.stages):
+            raise ConfigError.about(
+                "stages", "needs a sum over clients", "use clip with noise at the silo", stage="adaptive_clip"
+            )
+        return cls(setup, pipeline)
+
+    def lines(self, cohort: Cohort) -> list[Line]:
+        return self.setup.lines(cohort, 1)
+
+    def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
+        if reservation is None:
+            raise PrivacyError.about("release", "has no reservation", "reserve the round first", round=plan.round)
+        setup, charge = self.setup, reservation
+
+        def work(client: int, start: Vector, announced: RoundPlan) -> Update:
+            update = self.pipeline.client(plain_change(setup, client, start, announced), announced)
+            own = self.pipeline.total(iter([update]), announced, setup.layout.size, setup.unit)
+            return Update(vector=setup.door([setup.account(client)], charge)(own))
+
+        updates = setup.engine.run(plan, cohort, model, work)
+        total: Vector = Sum().reduce(updates, setup.layout.size).vector.astype("float32")
+        return total
+
+    def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:
+        return released / plan.expected, self
+
+    def memory(self) -> dict[str, Any]:
+        return {}
+
+    def restored(self, memory: dict[str, Any]) -> Setting:  # noqa: ARG002 - the protocol's
+        return self

@@ -1,0 +1,82 @@
+"""Records (or persons) protected by noise inside their silo: nobody outside needs to be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sordino.core.errors import PrivacyError
+from sordino.core.types import RoundPlan, Update, Vector
+from sordino.experiment.settings.setup import Cohort, Setting, Setup
+from sordino.federation.aggregators.sum import Sum
+from sordino.local.trainers.dpsgd import train_private
+from sordino.local.trainers.plans import PrivateSteps
+from sordino.privacy.permits import Line, Reservation
+
+
+@dataclass(frozen=True)
+class RecordAtSilo:
+    """Every DP-SGD step is a release of the silo; weighting, summing and stepping are post-processing.
+
+    Guarantee: each silo's account bounds what its own records risk against everybody else together.
+    """
+
+    setup: Setup
+
+    def lines(self, cohort: Cohort) -> list[Line]:
+        return self.setup.lines(cohort, self.setup.experiment.local.steps)
+
+    def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
+        if reservation is None:
+            raise PrivacyError.about("release", "has no reservation", "reserve the round first", round=plan.round)
+        setup, charge = self.setup, reservation
+
+        def work(client: int, start: Vector, _: RoundPlan) -> Update:
+            return Update(vector=setup.plan.weights[client] * self._train(client, start, charge))
+
+        updates = setup.engine.run(plan, cohort, model, work)
+        total = Sum().reduce(updates, setup.layout.size)
+        # All weights sum to 1; a cohort holds its expected share of them, a public number.
+        return (total.vector * (len(setup.population) / plan.expected)).astype(np.float32)
+
+    def _train(self, client: int, start: Vector, reservation: Reservation) -> Vector:
+        setup, silo = self.setup, self.setup.population.train.silo(client)
+        return train_private(
+            setup.module,
+            setup.layout,
+            (silo.x, silo.y, silo.user),
+            start,
+            steps_of(setup, client),
+            release=setup.door([setup.account(client)], reservation),
+            source=setup.source,
+            objective=setup.objective,
+            engine=setup.clipping,
+        )
+
+    def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:  # noqa: ARG002 - the protocol's
+        return released, self
+
+    def memory(self) -> dict[str, Any]:
+        return {}
+
+    def restored(self, memory: dict[str, Any]) -> Setting:  # noqa: ARG002 - the protocol's
+        return self
+
+
+def steps_of(setup: Setup, client: int) -> PrivateSteps:
+    """A client's local steps, with the public divisor: expected units per batch, never the realised number."""
+    local = setup.experiment.local
+    if local.clip is None:
+        raise PrivacyError.about("local", "has no clip norm, so nothing bounds a record", "set local.clip")
+    return PrivateSteps(
+        steps=local.steps,
+        lr=local.step_size,
+        clip=local.clip,
+        batch="full" if local.rate == 1 else local.rate,
+        expected_batch=setup.population.units[client] * local.rate,
+        engine=local.engine,
+        unit=setup.unit,
+        momentum=local.momentum,
+    )

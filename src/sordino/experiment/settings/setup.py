@@ -1,0 +1,118 @@
+"""What every setting stands on: the plan, the data, one shared model instance, and where noise comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.core.errors import PrivacyError
+from sordino.core.types import RoundPlan, Unit, Vector
+from sordino.experiment import accounts as paying
+from sordino.experiment.config import Experiment
+from sordino.experiment.plan import AccountPlan, Plan
+from sordino.experiment.population import Population
+from sordino.federation.engines import Engine
+from sordino.federation.pipeline import Pipeline
+from sordino.privacy import events
+from sordino.privacy.kernel import Door
+from sordino.privacy.noise import NoiseSource
+from sordino.privacy.permits import Line, Reservation
+
+if TYPE_CHECKING:
+    import torch
+
+    from sordino.local.clipping import ClippingEngine
+    from sordino.local.layout import Layout
+    from sordino.local.objectives import Objective
+
+
+Cohort: TypeAlias = NDArray[np.int64]
+"""Positions of a round's clients; secret where the sampling is."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run's fixed parts. One model instance serves all clients in turn."""
+
+    plan: Plan
+    population: Population
+    module: torch.nn.Module
+    layout: Layout
+    objective: Objective
+    clipping: ClippingEngine
+    engine: Engine
+    source: NoiseSource
+
+    @property
+    def experiment(self) -> Experiment:
+        """The planned experiment."""
+        return self.plan.experiment
+
+    @property
+    def unit(self) -> Unit:
+        """Whose presence is hidden."""
+        return self.experiment.privacy.unit
+
+    def account(self, client: int) -> AccountPlan:
+        """The account that pays for a client's releases."""
+        accounts = self.plan.accounts
+        return accounts[client] if accounts[0].client is not None else accounts[0]
+
+    def lines(self, cohort: Cohort, releases: int) -> list[Line]:
+        """What a round with this cohort charges: `releases` per account that takes part."""
+        payers = [self.account(int(client)) for client in self._payers(cohort)]
+        paid = {account.name: account for account in payers}
+        return [Line(a.name, self.unit, events.key(self.charged(a)), releases) for a in paid.values()]
+
+    def _payers(self, cohort: Cohort) -> Sequence[int]:
+        # A shared account pays for a round even when nobody was drawn: an empty cohort still releases noise.
+        return [0] if self.plan.accounts[0].client is None else cohort.tolist()
+
+    def charged(self, account: AccountPlan) -> Any:
+        """One release's event for an account."""
+        return paying.charged_event(self.experiment, account.noise_multiplier, len(self.population))
+
+    def door(self, accounts: Sequence[AccountPlan], reservation: Reservation) -> Door:
+        """The exit that the accounts have paid for."""
+        first = accounts[0]
+        if any(a.noise_multiplier != first.noise_multiplier for a in accounts):
+            raise PrivacyError.about("door", "serves accounts with different noise", "give each its own")
+        return Door(
+            mechanism=paying.mechanism_of(self.experiment, first.noise_multiplier),
+            charged=self.charged(first),
+            accounts=tuple(a.name for a in accounts),
+            reservation=reservation,
+            source=self.source,
+        )
+
+    def pipeline(self) -> Pipeline:
+        """The experiment's stages, in order, around a plain sum."""
+        return Pipeline.from_tables(self.experiment.stages)
+
+
+class Setting(Protocol):
+    """One round's three questions."""
+
+    def lines(self, cohort: Cohort) -> list[Line]:
+        """What this round must charge before anything is drawn."""
+        ...
+
+    def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
+        """Train and release. What comes back is public: it is committed, then published."""
+        ...
+
+    def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:
+        """The mean change for the strategy, and the setting for the next round. Post-processing only."""
+        ...
+
+    def memory(self) -> dict[str, Any]:
+        """Public state that moves between rounds, JSON-able, for the checkpoint."""
+        ...
+
+    def restored(self, memory: dict[str, Any]) -> Setting:
+        """The setting with that state."""
+        ...

@@ -1,0 +1,50 @@
+"""Training without any protection: the line to compare with. Never silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from sordino.core.types import RoundPlan, Update, Vector
+from sordino.experiment.settings.setup import Cohort, Setting, Setup
+from sordino.experiment.settings.training import plain_change
+from sordino.federation.aggregators.sum import Sum
+from sordino.privacy.permits import Line, Reservation
+
+
+@dataclass(frozen=True)
+class WithoutPrivacy:
+    """The weighted mean of raw updates. No account, no charge, no claim."""
+
+    setup: Setup
+
+    @classmethod
+    def of(cls, setup: Setup) -> Self:
+        """The setting; stages, which serve privacy, are not applied."""
+        return cls(setup)
+
+    def lines(self, cohort: Cohort) -> list[Line]:  # noqa: ARG002 - the protocol's
+        return []
+
+    def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:  # noqa: ARG002 - the protocol's
+        setup, weights = self.setup, self.setup.plan.weights
+
+        def work(client: int, start: Vector, announced: RoundPlan) -> Update:
+            change = plain_change(setup, client, start, announced)
+            return Update(vector=weights[client] * change.vector)
+
+        updates = setup.engine.run(plan, cohort, model, work)
+        total = Sum().reduce(updates, setup.layout.size)
+        share = sum(weights[int(client)] for client in cohort)
+        return (total.vector / max(share, 1e-12)).astype(np.float32)
+
+    def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:  # noqa: ARG002 - the protocol's
+        return released, self
+
+    def memory(self) -> dict[str, Any]:
+        return {}
+
+    def restored(self, memory: dict[str, Any]) -> Setting:  # noqa: ARG002 - the protocol's
+        return self
