@@ -1,0 +1,1 @@
+"""What one silo runs: models, clipped per-example gradients, private and plain training, evaluation."""

@@ -1,0 +1,8 @@
+"""Clipped sums of per-example gradients, by engines that must all agree with the oracle."""
+
+from sordino.core.registry import load
+from sordino.local.clipping._engine import Clipped, ClippingEngine, engines
+
+__all__ = ["Clipped", "ClippingEngine", "engines"]
+
+load(__name__, __path__)

@@ -1,0 +1,84 @@
+"""How well a model does on some records. What these return is private unless the records are public."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from torch import nn
+
+from sordino.local.losses import IGNORE, probabilities
+from sordino.local.trainers._data import tensor
+
+CHUNK = 1024
+
+
+def scores(model: nn.Module, x: NDArray[Any]) -> NDArray[np.float64]:
+    """Class probabilities in eval mode; every module's mode is put back afterwards.
+
+    Args:
+        model: Outputs logits.
+        x: Records, shape (n, ...).
+
+    Returns:
+        Shape (n, classes), or (n, time, classes) for a model with logits at every step.
+    """
+    with torch.no_grad(), _evaluating(model):
+        parts = [probabilities(model(tensor(model, x[i : i + CHUNK]))) for i in range(0, max(1, len(x)), CHUNK)]
+    return torch.cat(parts).cpu().numpy()
+
+
+def accuracy(scores: NDArray[np.float64], y: NDArray[Any]) -> float:
+    """Share of records (or of positions that count) whose most probable class is the right one."""
+    counted = y != IGNORE
+    return float((scores.argmax(axis=-1) == y)[counted].mean())
+
+
+def loss(scores: NDArray[np.float64], y: NDArray[Any]) -> float:
+    """Mean cross entropy in nats over records (or positions that count)."""
+    counted = y != IGNORE
+    right = np.take_along_axis(scores, np.where(counted, y, 0)[..., None], axis=-1)[..., 0]
+    return float(-np.log(np.maximum(right[counted], 1e-300)).mean())
+
+
+def auc(scores: NDArray[np.float64], y: NDArray[Any]) -> float | None:
+    """Probability that a record of the class scores above one of another class; ties count half.
+
+    More than two classes: the mean of one-against-the-rest over the classes that occur.
+
+    Returns:
+        None when only one class occurs: there is nothing to rank.
+
+    Source: Mann and Whitney (1947), the rank-sum form.
+
+    >>> auc(np.array([[0.9, 0.1], [0.2, 0.8], [0.2, 0.8]]), np.array([0, 0, 1]))
+    0.75
+    """
+    classes = [1] if scores.shape[-1] == 2 else range(scores.shape[-1])
+    each = [_auc(scores[:, label], y == label) for label in classes]
+    known = [value for value in each if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _auc(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float | None:
+    hits, others = int(positive.sum()), int((~positive).sum())
+    if hits == 0 or others == 0:
+        return None
+    ranks = rankdata(score)
+    return float((ranks[positive].sum() - hits * (hits + 1) / 2) / (hits * others))
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode

@@ -1,0 +1,56 @@
+"""One clipped gradient sum, still private: for noise that is added at the sum over silos."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from sordino.core.types import Unit, Vector
+from sordino.local.clipping import engines
+from sordino.local.layout import Layout
+from sordino.local.losses import Loss, cross_entropy
+from sordino.local.trainers._data import Data, Units, tensor
+from sordino.privacy.kernel import BoundedSum
+from sordino.privacy.noise import NoiseSource
+
+
+def gradient_sum(  # noqa: PLR0913 - as in train_private
+    model: nn.Module,
+    layout: Layout,
+    data: Data,
+    at: Vector,
+    *,
+    clip: float,
+    unit: Unit = Unit.RECORD,
+    batch: float | Literal["full"] = "full",
+    source: NoiseSource | None = None,
+    loss: Loss = cross_entropy,
+    engine: str = "auto",
+) -> BoundedSum:
+    """The sum of the silo's clipped gradients at given parameters.
+
+    Args:
+        model: A shared instance: its parameters are overwritten.
+        layout: `Layout.of(model)`.
+        data: The silo's records.
+        at: Released or public parameters, shape (d,).
+        clip: L2 norm of one unit's gradient.
+        unit: `record` or `user`.
+        batch: `"full"`, or the rate at which a unit joins.
+        source: For the coins, when `batch` is a rate.
+        loss: One loss per example.
+        engine: Name of the clipping engine.
+
+    Guarantee:
+        One unit moves the sum by at most `clip`.
+    """
+    units = Units(data, unit)
+    x, y = tensor(model, data[0]), tensor(model, data[1])
+    layout.restore(model, at)
+    rows = units.draw(batch, source)
+    picked = torch.from_numpy(rows).to(x.device)
+    clipping = engines.build(engine, {})
+    groups = units.groups(rows)
+    return clipping.clipped_sum(model, loss, (x[picked], y[picked]), norm=clip, unit=unit, groups=groups).total

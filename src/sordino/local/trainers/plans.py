@@ -1,0 +1,79 @@
+"""What a silo does in a round, as data. Every field is public, and none of it needs torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sordino.core import checks
+from sordino.core.errors import ConfigError
+from sordino.core.types import Unit
+
+
+@dataclass(frozen=True)
+class PrivateSteps:
+    """DP-SGD steps; each is one release.
+
+    Args:
+        steps: Number of steps, hence of releases.
+        lr: Step size.
+        clip: L2 norm of one unit's gradient.
+        batch: Rate at which a unit joins a step's batch, or `"full"`.
+        expected_batch: Public divisor: the expected number of units in a batch, never the realised one.
+        engine: Name of the clipping engine.
+        unit: `record` or `user`.
+        momentum: Of released gradients.
+    """
+
+    steps: int
+    lr: float
+    clip: float
+    batch: float | Literal["full"]
+    expected_batch: float
+    engine: str = "auto"
+    unit: Unit = Unit.RECORD
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.count("steps", steps=self.steps)
+        checks.positive("steps", lr=self.lr, clip=self.clip, expected_batch=self.expected_batch)
+        if self.batch != "full":
+            checks.rate("steps", batch=self.batch)
+        if self.unit is Unit.CLIENT:
+            raise ConfigError.about("steps", "is not protected by private steps", "clip whole updates", unit="client")
+        _momentum(self.momentum)
+
+
+@dataclass(frozen=True)
+class PlainSteps:
+    """Plain SGD. Give `epochs` or `steps`.
+
+    Args:
+        lr: Step size.
+        epochs: Passes over the records.
+        steps: Number of steps.
+        batch_size: Records per step, without replacement within a pass; None for all.
+        momentum: Of the gradients.
+    """
+
+    lr: float
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int | None = None
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.positive("steps", lr=self.lr)
+        if (self.epochs is None) == (self.steps is None):
+            raise ConfigError.about(
+                "steps", "takes exactly one of epochs and steps", epochs=self.epochs, steps=self.steps
+            )
+        for name in ("epochs", "steps", "batch_size"):
+            if getattr(self, name) is not None:
+                checks.count("steps", **{name: getattr(self, name)})
+        _momentum(self.momentum)
+
+
+def _momentum(momentum: float) -> None:
+    if not 0 <= momentum < 1:
+        raise ConfigError.about("steps", "must lie in [0, 1)", momentum=momentum)

@@ -1,0 +1,360 @@
+"""Every clipping engine on every model: the oracle's sum, the promised sensitivity; and four broken twins."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sordino.core.errors import PrivacyError
+from sordino.core.types import Unit
+from sordino.local.clipping import Clipped, engines
+from sordino.local.layout import Layout, trainable
+from sordino.local.losses import cross_entropy
+from sordino.local.models import InputSpec, models
+from sordino.local.probe import synthetic
+from sordino.privacy.kernel import certify
+
+torch.set_num_threads(1)
+
+FAST = [name for name in engines.names() if name != "oracle"]
+SPECS = {
+    "logistic": InputSpec((6,), classes=2),
+    "mlp": InputSpec((6,), classes=3),
+    "cnn": InputSpec((1, 8, 8), classes=4),
+    "char_lstm": InputSpec((5,), classes=7, vocabulary=7),
+}
+NORM = 0.5
+
+
+def opened(total):
+    """The values of a bounded sum, which only a test may look at."""
+    return getattr(total, "_BoundedSum__vector")  # noqa: B009 - the name is mangled on purpose
+
+
+def clipped_sum(engine, model, batch, norm=NORM, groups=None):
+    unit = Unit.RECORD if groups is None else Unit.USER
+    result = engine.clipped_sum(model, cross_entropy, batch, norm=norm, unit=unit, groups=groups)
+    assert result.total.l2 == norm
+    assert result.total.unit is unit
+    return opened(result.total)
+
+
+def distance(a, b):
+    return float(np.linalg.norm(a - b))
+
+
+def model_of(name):
+    return models.example(name).build(SPECS[name], seed=3)
+
+
+def scaled(batch, factor):
+    x, y = batch
+    return (x * factor if x.is_floating_point() else x), y
+
+
+@pytest.fixture(params=FAST)
+def engine(request):
+    return engines.example(request.param)
+
+
+@pytest.mark.parametrize("name", models.names())
+class TestEveryModel:
+    @pytest.mark.parametrize("norm", [0.05, 1.0, 100.0])
+    def test_equals_the_oracle(self, engine, name, norm):
+        """
+        Most, some or no examples clipped: the sum is the oracle's to 1e-5.
+        """
+        model, batch = model_of(name), scaled(synthetic(SPECS[name], examples=9), 3.0)
+
+        expected = clipped_sum(engines.example("oracle"), model, batch, norm)
+
+        assert distance(clipped_sum(engine, model, batch, norm), expected) <= 1e-5 * np.linalg.norm(expected)
+
+    def test_people_equal_the_oracle(self, engine, name):
+        """
+        The unit user clips the mean gradient of each person, however examples are ordered.
+        """
+        model, batch = model_of(name), synthetic(SPECS[name], examples=9)
+        groups = np.array(["eve", "bob", "eve", "ann", "bob", "eve", "eve", "dan", "bob"])
+
+        expected = clipped_sum(engines.example("oracle"), model, batch, groups=groups)
+
+        assert distance(clipped_sum(engine, model, batch, groups=groups), expected) <= 1e-5 * np.linalg.norm(expected)
+
+    def test_one_record_moves_the_sum_by_at_most_the_norm(self, engine, name):
+        """
+        The definition of sensitivity, for every record of a batch of large and unlike ones.
+        """
+        assert worst_move(engine, model_of(name), *scaled(synthetic(SPECS[name], examples=6), 10.0)) <= 1 + 1e-5
+
+    def test_an_empty_batch_sums_to_zero(self, engine, name):
+        """
+        No example, same bound, zero sum.
+        """
+        model, (x, y) = model_of(name), synthetic(SPECS[name])
+
+        assert not clipped_sum(engine, model, (x[:0], y[:0])).any()
+        assert not clipped_sum(engine, model, (x[:0], y[:0]), groups=np.array([])).any()
+
+    def test_nothing_stays_on_the_model(self, engine, name):
+        """
+        Parameters, buffers, hooks and attributes are as before after a call; there is no `.grad`.
+        """
+        model, batch = model_of(name), synthetic(SPECS[name])
+        before = Layout.of(model).flatten(model)
+
+        clipped_sum(engine, model, batch)
+        assert all(parameter.grad is None for parameter in model.parameters())
+
+        fresh = model_of(name)
+        assert np.array_equal(Layout.of(model).flatten(model), before)
+        for part, new in zip(model.modules(), fresh.modules(), strict=True):
+            assert vars(part).keys() == vars(new).keys()
+            assert not part._forward_hooks
+            assert not part._backward_hooks
+        for parameter, new in zip(model.parameters(), fresh.parameters(), strict=True):
+            assert vars(parameter).keys() == vars(new).keys()
+
+
+class TestEveryEngine:
+    @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+    @pytest.mark.parametrize("kind", ["vmap", "opacus"])
+    def test_chunks_do_not_change_the_sum(self, kind, chunk):
+        """
+        Cutting the examples into chunks of any size, through people or not, changes nothing but rounding.
+        """
+        model, batch = model_of("mlp"), synthetic(SPECS["mlp"], examples=11)
+        groups = np.array([4, 1, 4, 1, 0, 4, 2, 4, 4, 1, 9])
+        cut = engines.build(kind, {"chunk": chunk})
+
+        for people in (None, groups):
+            whole = clipped_sum(engines.example("oracle"), model, batch, groups=people)
+            assert distance(clipped_sum(cut, model, batch, groups=people), whole) <= 1e-5
+
+    @pytest.mark.parametrize("name", engines.names())
+    def test_bad_examples_count_as_zero(self, name):
+        """
+        NaN and infinite examples add nothing, are counted, and leave the share of all others as it was.
+        """
+        engine, model, (x, y) = engines.example(name), model_of("mlp"), synthetic(SPECS["mlp"], examples=6)
+        x[1], x[4, 2] = float("nan"), float("inf")
+        good = [0, 2, 3, 5]
+
+        result = engine.clipped_sum(model, cross_entropy, (x, y), norm=NORM, unit=Unit.RECORD)
+
+        assert result.nonfinite == 2
+        assert distance(opened(result.total), clipped_sum(engine, model, (x[good], y[good]))) <= 1e-6
+
+    @pytest.mark.parametrize("name", engines.names())
+    def test_a_bad_example_takes_out_its_person_only(self, name):
+        """
+        A person with one NaN example counts as zero; other people keep their share.
+        """
+        engine, model, (x, y) = engines.example(name), model_of("mlp"), synthetic(SPECS["mlp"], examples=6)
+        x[1] = float("nan")
+        groups = np.array([0, 1, 1, 2, 0, 2])
+
+        result = engine.clipped_sum(model, cross_entropy, (x, y), norm=NORM, unit=Unit.USER, groups=groups)
+
+        assert result.nonfinite == 1
+        kept = groups != 1
+        assert (
+            distance(opened(result.total), clipped_sum(engine, model, (x[kept], y[kept]), groups=groups[kept])) <= 1e-6
+        )
+
+    @pytest.mark.parametrize("size", [1e20, 1e30, 1e-8, 1e-30])
+    @pytest.mark.parametrize("name", engines.names())
+    def test_extreme_gradients_neither_overflow_nor_vanish(self, name, size):
+        """
+        A gradient of 1e20 is clipped to the norm exactly, one of 1e-8 is kept; the others' share is untouched.
+        """
+        engine, model, (x, y) = engines.example(name), model_of("logistic"), synthetic(SPECS["logistic"], examples=4)
+        for parameter in model.parameters():
+            nn.init.zeros_(parameter)
+        model.linear.bias.requires_grad_(requires_grad=False)
+        x[2] = size
+        rest = [0, 1, 3]
+
+        alone = clipped_sum(engine, model, (x[2:3], y[2:3]))
+
+        assert np.linalg.norm(alone) == pytest.approx(min(NORM, 0.5 * size * 6**0.5), rel=1e-6)
+        moved = clipped_sum(engine, model, (x, y)) - clipped_sum(engine, model, (x[rest], y[rest]))
+        assert distance(moved, alone) <= 1e-6
+
+    @pytest.mark.parametrize("name", engines.names())
+    def test_one_person_moves_the_sum_by_at_most_the_norm(self, name):
+        """
+        Sensitivity for people: removing all examples of any one person.
+        """
+        engine, model = engines.example(name), model_of("mlp")
+        x, y = scaled(synthetic(SPECS["mlp"], examples=12), 10.0)
+        groups = np.arange(12) % 4
+        whole = clipped_sum(engine, model, (x, y), groups=groups)
+
+        for person in range(4):
+            kept = groups != person
+            without = clipped_sum(engine, model, (x[kept], y[kept]), groups=groups[kept])
+            assert distance(whole, without) <= NORM * (1 + 1e-5)
+
+    @pytest.mark.parametrize("name", engines.names())
+    def test_units_and_person_ids_must_fit(self, name):
+        """
+        A client is not protected inside a silo; users need ids, records must not have them; lengths must agree.
+        """
+        engine, model, (x, y) = engines.example(name), model_of("mlp"), synthetic(SPECS["mlp"])
+        for unit, groups in [(Unit.CLIENT, None), (Unit.USER, None), (Unit.RECORD, np.arange(4)), (Unit.USER, [0])]:
+            with pytest.raises(PrivacyError, match="clip"):
+                engine.clipped_sum(model, cross_entropy, (x, y), norm=1.0, unit=unit, groups=groups)
+
+    @pytest.mark.parametrize("name", engines.names())
+    def test_a_scalar_loss_is_refused(self, name):
+        """
+        A mean over the batch is not one loss per example.
+        """
+        engine, model = engines.example(name), model_of("mlp")
+        with pytest.raises(PrivacyError, match="one entry per example"):
+            engine.clipped_sum(
+                model, lambda out, y: cross_entropy(out, y).mean(), synthetic(SPECS["mlp"]), norm=1.0, unit=Unit.RECORD
+            )
+
+    @pytest.mark.parametrize("name", engines.names())
+    def test_frozen_unused_and_shared_parameters(self, name):
+        """
+        Frozen ones are left out, an unused layer has zero gradient, a shared tensor counts once with both its uses.
+        """
+        torch_model = Odd()
+        engine, batch = engines.example(name), synthetic(InputSpec((4,), classes=4), examples=5)
+
+        result = clipped_sum(engine, torch_model, batch)
+
+        expected = clipped_sum(engines.example("oracle"), torch_model, batch)
+        assert result.size == sum(parameter.numel() for parameter in trainable(torch_model).values())
+        assert distance(result, expected) <= 1e-6
+
+    @pytest.mark.parametrize("name", engines.names())
+    def test_one_engine_serves_many_models(self, name):
+        """
+        Going from model to model and back gives what fresh engines give.
+        """
+        engine, kinds = engines.example(name), ["mlp", "logistic", "mlp"]
+        for kind in kinds:
+            model, batch = model_of(kind), synthetic(SPECS[kind])
+            expected = clipped_sum(engines.example("oracle"), model, batch)
+            assert distance(clipped_sum(engine, model, batch), expected) <= 1e-6
+
+
+class Odd(nn.Module):
+    """A frozen layer, an unused layer, and one weight used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Linear(4, 4).requires_grad_(requires_grad=False)
+        self.unused = nn.Linear(4, 2)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.linspace(-1, 1, parameter.numel()).sin().view_as(parameter))
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.frozen(self.first(x))))
+
+
+class Branching(nn.Module):
+    """Control flow that depends on values: vmap cannot map it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.linear(x) if float(x.sum()) > -1e9 else self.linear(-x)
+
+
+def test_auto_falls_back_to_hooks():
+    """
+    A model that vmap cannot map is still trained, with the oracle's sum.
+    """
+    model, batch, auto = Branching(), synthetic(SPECS["mlp"]), engines.example("auto")
+
+    assert distance(clipped_sum(auto, model, batch), clipped_sum(engines.example("oracle"), model, batch)) <= 1e-6
+    with pytest.raises(RuntimeError):
+        clipped_sum(engines.example("vmap"), model, batch)
+
+
+def test_hooks_refuse_what_they_cannot_see():
+    """
+    A trainable module in eval mode records nothing, and trainable batch norm has no per-example gradient.
+    """
+    batch, hooks = synthetic(SPECS["mlp"]), engines.example("opacus")
+
+    with pytest.raises(PrivacyError, match="eval mode"):
+        clipped_sum(hooks, model_of("mlp").eval(), batch)
+    with pytest.raises(PrivacyError, match="refuses the model"):
+        clipped_sum(hooks, nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), batch)
+
+
+def test_the_oracle_equals_the_formula():
+    """
+    Logistic regression by hand: the gradient of one record is (p - y) (x, 1).
+    """
+    model, (x, y) = model_of("logistic"), synthetic(SPECS["logistic"], examples=8)
+    features = np.hstack([x.numpy().astype(np.float64), np.ones((8, 1))])
+    residual = 0.5 - y.numpy()  # zero weights predict one half
+    gradients = residual[:, None] * features
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+
+    expected = (gradients * np.minimum(1, NORM / norms)).sum(axis=0)
+
+    assert distance(clipped_sum(engines.example("oracle"), model, (x, y)), expected) <= 1e-6
+
+
+def worst_move(engine, model, x, y):
+    """Over all removed records, how far the sum moves, in units of the norm."""
+    whole = clipped_sum(engine, model, (x, y))
+    kept = [torch.arange(len(x)) != i for i in range(len(x))]
+    return max(distance(whole, clipped_sum(engine, model, (x[rows], y[rows]))) for rows in kept) / NORM
+
+
+@dataclass
+class Twin:
+    """An engine with one classic fault: `combine` gets per-example gradients as a list of tensors (n, numel)."""
+
+    combine: object
+
+    def clipped_sum(self, model, loss, batch, *, norm, unit, groups=None):
+        x, y = batch
+        parameters = list(trainable(model).values())
+        each = [torch.autograd.grad(loss(model(x[i : i + 1]), y[i : i + 1])[0], parameters) for i in range(len(x))]
+        rows = [torch.stack([g[k].reshape(-1) for g in each]).double() for k in range(len(parameters))]
+        return Clipped(certify(self.combine(rows, norm).numpy(), unit=unit, l2=norm), 0)
+
+
+def clip(rows, norm):
+    return rows * (norm / rows.norm(dim=1, keepdim=True)).clamp(max=1)
+
+
+TWINS = {
+    "sound": lambda rows, norm: clip(torch.cat(rows, 1), norm).sum(0),
+    "clip of the batch mean": lambda rows, norm: clip(torch.cat(rows, 1).mean(0, keepdim=True), norm)[0],
+    "clamp of coordinates": lambda rows, norm: torch.cat(rows, 1).clamp(-norm, norm).sum(0),
+    "norm per tensor": lambda rows, norm: torch.cat([clip(part, norm) for part in rows], 1).sum(0),
+    "realised denominator": lambda rows, norm: clip(torch.cat(rows, 1), norm).mean(0) * 6,
+}
+
+
+@pytest.mark.parametrize("fault", TWINS)
+def test_broken_twins_exceed_the_bound(fault):
+    """
+    Large gradients, one of them opposite: every fault moves the sum by more than the norm, the sound twin does not.
+    """
+    x, y = torch.full((6, 6), 1.0), torch.tensor([0, 0, 0, 0, 0, 1])
+    x[5] *= 20
+
+    move = worst_move(Twin(TWINS[fault]), model_of("logistic"), x, y)
+
+    assert (move <= 1 + 1e-5) == (fault == "sound")
+    assert fault == "sound" or move > 1.2
