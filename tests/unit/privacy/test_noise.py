@@ -1,0 +1,172 @@
+"""Where noise comes from: unpredictable by default, reproducible only by name, never the same twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+from tiny_door import reserved
+
+from sordino.core.errors import ConfigError, PrivacyError
+from sordino.privacy import events
+from sordino.privacy.noise import SeededNoise, SystemNoise, choice, coins
+
+FALSE_ALARM = 1e-9
+EVENT = events.gaussian(1.0)
+SOURCES = [SystemNoise, lambda: SeededNoise(7)]
+
+
+def permits(count=1, *, test=True, txid="t"):
+    reservation = reserved(EVENT, count=count, test=test, txid=txid)
+    return [reservation.take(["a"], events.key(EVENT)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("make", SOURCES)
+@pytest.mark.parametrize("kind", ["normal", "laplace"])
+def test_no_permit_no_noise(make, kind):
+    """An object that merely looks like a permit is refused, and a permit serves once."""
+    source, (permit,) = make(), permits()
+    with pytest.raises(PrivacyError, match="only under a permit"):
+        getattr(source, kind)(None, 1.0, 3)
+    getattr(source, kind)(permit, 1.0, 3)
+    with pytest.raises(PrivacyError, match="already drawn"):
+        getattr(source, kind)(permit, 1.0, 3)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
+def test_scale_is_positive(scale):
+    """Zero noise is no noise."""
+    (permit,) = permits()
+    with pytest.raises(ConfigError):
+        SystemNoise().normal(permit, scale, 3)
+
+
+@pytest.mark.parametrize("make", SOURCES)
+@pytest.mark.parametrize("size", [0, 1, 2, 7])
+def test_any_size(make, size):
+    """Odd sizes too, although normals come in pairs."""
+    assert make().normal(permits()[0], 1.0, size).shape == (size,)
+
+
+@pytest.mark.parametrize("kind", ["normal", "laplace"])
+def test_laws(kind):
+    """Kolmogorov-Smirnov against the named law, and (negative control) against the other one."""
+    sample = getattr(SeededNoise(5), kind)(permits()[0], 2.0, 20_000) / 2.0
+    law, other = ("norm", "laplace") if kind == "normal" else ("laplace", "norm")
+    assert stats.kstest(sample, law).pvalue > FALSE_ALARM
+    assert stats.kstest(sample, other).pvalue < FALSE_ALARM
+
+
+def test_uniform_is_open_and_uniform():
+    """Never 0 or 1, so that a rate of 1 takes everybody and logarithms are finite."""
+    sample = SeededNoise(5).uniform(20_000)
+    assert 0 < sample.min() < sample.max() < 1
+    assert stats.kstest(sample, "uniform").pvalue > FALSE_ALARM
+
+
+class TestSystemNoise:
+    """The replay attack: nothing that an attacker can set or copy repeats the draws."""
+
+    def test_numpy_and_torch_seeds_do_not_matter(self):
+        """Seeding the framework's generators before each draw does not repeat it."""
+        torch = pytest.importorskip("torch")
+        drawn = []
+        for _ in range(2):
+            np.random.seed(0)  # noqa: NPY002, TID251 - the attack itself
+            torch.manual_seed(0)
+            drawn.append(SystemNoise().normal(permits()[0], 1.0, 8))
+        assert not np.intersect1d(*drawn).size
+
+    def test_framework_seeds_do_repeat_framework_noise(self):
+        """Negative control: the same attack succeeds on numpy's generator."""
+        drawn = []
+        for _ in range(2):
+            np.random.seed(0)  # noqa: NPY002, TID251 - the attack itself
+            drawn.append(np.random.normal(size=8))  # noqa: NPY002 - the attack itself
+        assert np.array_equal(*drawn)
+
+    def test_forks_differ(self):
+        """Parent and children share the object, not the stream."""
+        script = """
+import os
+from sordino.privacy.noise import SystemNoise
+source = SystemNoise()
+source.uniform(1)
+for _ in range(2):
+    if os.fork() == 0:
+        print(source.uniform(1)[0].hex(), flush=True)
+        os._exit(0)
+    os.wait()
+print(source.uniform(1)[0].hex())
+"""
+        printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+        assert len(set(printed.split())) == 3
+
+    def test_successive_draws_differ(self):
+        """One stream goes on."""
+        source, (one, two) = SystemNoise(), permits(2)
+        assert not np.intersect1d(source.normal(one, 1.0, 8), source.normal(two, 1.0, 8)).size
+
+
+class TestSeededNoise:
+    """Reproducible, for accounts marked as tests only."""
+
+    def test_refused_on_a_real_account(self):
+        """And the permit is not used up by the attempt."""
+        (permit,) = permits(test=False)
+        with pytest.raises(PrivacyError, match="seeded source"):
+            SeededNoise(0).normal(permit, 1.0, 3)
+        SystemNoise().normal(permit, 1.0, 3)
+
+    def test_same_charge_same_noise(self):
+        """A resumed run repeats the interrupted draw, in whatever order charges come."""
+        one = SeededNoise(3).normal(permits(txid="x")[0], 1.0, 5)
+        source = SeededNoise(3)
+        source.normal(permits(txid="y")[0], 1.0, 5)
+        assert np.array_equal(source.normal(permits(txid="x")[0], 1.0, 5), one)
+
+    def test_charges_that_take_turns_share_no_noise(self):
+        """Two silos drawing step by step: six releases, six different draws."""
+        source, turns = SeededNoise(3), zip(permits(3, txid="x"), permits(3, txid="y"), strict=True)
+        drawn = [source.normal(permit, 1.0, 1)[0] for pair in turns for permit in pair]
+        assert len(set(drawn)) == 6
+
+    def test_seeds_differ(self):
+        """Another seed, other noise."""
+        draws = [SeededNoise(seed).normal(permits()[0], 1.0, 1)[0] for seed in range(5)]
+        assert len(set(draws)) == 5
+
+    def test_coins_do_not_disturb_noise(self):
+        """Sampling and noise have streams of their own."""
+        source = SeededNoise(3)
+        source.uniform(100)
+        assert np.array_equal(source.normal(permits()[0], 1.0, 5), SeededNoise(3).normal(permits()[0], 1.0, 5))
+
+
+class TestSampling:
+    """Cohorts come from the same source as noise."""
+
+    def test_coins_have_the_stated_rate(self):
+        """Counts per unit and per draw are binomial; a shuffled cohort of fixed size is not (negative control)."""
+        source, rate, draws, units = SeededNoise(1), 0.1, 2000, 100
+        sizes = np.array([len(coins(source, rate, units)) for _ in range(draws)])
+        variance = units * rate * (1 - rate)
+        assert abs(sizes.mean() - units * rate) < stats.norm.isf(FALSE_ALARM) * np.sqrt(variance / draws)
+        assert 0.8 < sizes.var() / variance < 1.2
+        fixed = np.array([len(choice(source, units, 10)) for _ in range(50)])
+        assert fixed.var() == 0
+
+    def test_rate_one_takes_everybody(self):
+        """No sampling."""
+        assert np.array_equal(coins(SeededNoise(1), 1.0, 5), range(5))
+
+    def test_choice_is_a_uniform_subset(self):
+        """Exactly `size`, distinct, sorted, each unit equally often."""
+        source = SeededNoise(1)
+        draws = [choice(source, 10, 3) for _ in range(3000)]
+        assert all(len(set(d)) == 3 and list(d) == sorted(d) for d in draws)
+        counts = np.bincount(np.concatenate(draws), minlength=10)
+        assert stats.chisquare(counts).pvalue > FALSE_ALARM
