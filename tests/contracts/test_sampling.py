@@ -11,7 +11,7 @@ from sordino.federation.sampling import samplers
 from sordino.privacy import events
 from sordino.privacy.noise import SeededNoise, SystemNoise
 
-POPULATION = 60
+POPULATION = 200  # large enough that the example of a truncated sampler does cut
 RELATIONS = {
     Adjacency.ADD_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
     Adjacency.REPLACE_ONE: NeighboringRelation.REPLACE_ONE,

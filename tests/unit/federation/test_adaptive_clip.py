@@ -71,18 +71,18 @@ def test_the_norm_finds_the_quantile_from_both_sides(start, noise, quantile):
     assert run(start, noise, 120, quantile=quantile) == pytest.approx(1.0, abs=0.15)
 
 
-class WrongSign(AdaptiveClip):
-    """Flower 1.42's error: the exponent has the wrong sign, so the norm runs away from the quantile."""
+class InvertedBit(AdaptiveClip):
+    """Flower 1.42's error: the bit says "was clipped" where the update rule wants "was not"."""
 
-    def settle(self, released, plan):
-        vector, following = super().settle(released, plan)
-        return vector, replace(self, norm=self.norm**2 / following.norm)
+    def client(self, update, plan):
+        sent = super().client(update, plan)
+        return replace(sent, vector=np.append(sent.vector[:-1], -sent.vector[-1]))
 
 
 @pytest.mark.parametrize("start", [0.5, 2.0])
-def test_the_wrong_sign_runs_away(start):
-    """Negative control: the convergence test does fail for a wrong update rule."""
-    assert abs(math.log(run(start, 0.0, 120, WrongSign))) > math.log(3)
+def test_an_inverted_bit_runs_away(start):
+    """Negative control: the convergence test does fail when the bit is inverted."""
+    assert abs(math.log(run(start, 0.0, 120, InvertedBit))) > math.log(3)
 
 
 def test_the_divisor_is_the_public_cohort():

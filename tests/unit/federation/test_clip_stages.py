@@ -95,6 +95,12 @@ def test_shortening_leaves_what_is_inside(vector, order):
     assert np.array_equal(vector, copy)
 
 
+def test_an_update_exactly_at_the_bound_passes():
+    """The bound belongs to the allowed norms."""
+    vector = np.array([3.0, 4.0], np.float32)
+    assert np.array_equal(Clip(5.0).client(Update(vector), PLAN).vector, vector)
+
+
 def test_layers_are_clipped_to_equal_budgets():
     """A huge layer is cut to norm/√2, a small one passes: the joint norm is at most the bound."""
     vector = np.array([100, 0, 0.1, 0, 0], np.float32)
