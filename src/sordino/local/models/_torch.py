@@ -6,11 +6,22 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sordino.core.seeds import stream
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
+
+
+class Standardise(nn.Module):
+    """Inputs less a public mean, over a public standard deviation. Constants, so nothing is learnt or released."""
+
+    def __init__(self, mean: float, std: float) -> None:
+        super().__init__()
+        self.mean, self.std = mean, std
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
 
 
 def initialised(make: Callable[[], nn.Module], seed: int) -> nn.Module:

@@ -27,7 +27,9 @@ class Cnn:
         kernel: Side of the convolution kernels, odd.
         pool: Side of the max-pooling windows.
         hidden: Width of the hidden layer.
-        activation: `relu` or `tanh`.
+        activation: `relu`, `elu` or `tanh`.
+        mean: Public mean that is taken from every pixel first, e.g. 0.1307 for MNIST.
+        std: Public standard deviation that it is divided by, e.g. 0.3081.
     """
 
     example: ClassVar[dict[str, Any]] = {"channels": [10, 20], "hidden": 50}
@@ -35,11 +37,14 @@ class Cnn:
     kernel: int = 5
     pool: int = 2
     hidden: int = 50
-    activation: Literal["relu", "tanh"] = "relu"
+    activation: Literal["relu", "elu", "tanh"] = "relu"
+    mean: float = 0.0
+    std: float = 1.0
 
     def __post_init__(self) -> None:
         widths = {f"channels[{i}]": width for i, width in enumerate(self.channels)}
         checks.count("model.cnn", **widths, kernel=self.kernel, pool=self.pool, hidden=self.hidden)
+        checks.positive("model.cnn", std=self.std)
         if self.kernel % 2 == 0:
             raise ConfigError.about("model.cnn", "must be odd", "e.g. 3 or 5", kernel=self.kernel)
 
@@ -72,13 +77,13 @@ class Cnn:
     def build(self, spec: InputSpec, seed: int) -> nn.Module:
         from torch import nn
 
-        from sordino.local.models._torch import ACTIVATIONS, initialised
+        from sordino.local.models._torch import ACTIVATIONS, Standardise, initialised
 
         padding, features = self._padding(spec)
         activation = ACTIVATIONS[self.activation]
 
         def make() -> nn.Module:
-            parts: OrderedDict[str, nn.Module] = OrderedDict()
+            parts: OrderedDict[str, nn.Module] = OrderedDict(standardise=Standardise(self.mean, self.std))
             for i, (name, inputs, outputs) in enumerate(self._convolutions(spec), 1):
                 parts[name] = nn.Conv2d(inputs, outputs, self.kernel, padding=padding)
                 parts[f"pool{i}"] = nn.MaxPool2d(self.pool)
