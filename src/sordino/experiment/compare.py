@@ -66,7 +66,7 @@ def compare(experiment: Experiment, *, progress: Callable[[str], None] = lambda 
     rows = []
     for label, changed, cut in _settings(experiment, populations[0]):
         progress(label)
-        results = [_one(changed, cut(population), population) for population in populations]
+        results = [trial(changed, cut(population), population) for population in populations]
         rows.append(Row(label, results[0][0], _figures([result for _, result in results])))
     return rows
 
@@ -89,7 +89,14 @@ def _settings(experiment: Experiment, population: Population) -> Iterator[tuple[
         yield f"together, epsilon {epsilon:g}", private, lambda p: p
 
 
-def _one(experiment: Experiment, population: Population, judged_on: Population) -> tuple[float | None, Metrics]:
+def trial(experiment: Experiment, population: Population, judged_on: Population) -> tuple[float | None, Metrics]:
+    """One training with a ledger of its own, for public data only: the claimed epsilon, and the figures.
+
+    Args:
+        experiment: What to train.
+        population: Whom to train on.
+        judged_on: Whose test records judge the model.
+    """
     plan = make_plan(experiment, population, check_learning=False)
     built = build(plan, population, probe=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +114,6 @@ def _one(experiment: Experiment, population: Population, judged_on: Population) 
 
 def _alone(population: Population, index: int) -> Population:
     """A federation of one: what a hospital could do by itself, judged on everyone's test records."""
-
     data = population.train
     own = FederatedData(data.examples, (data.names[index],), (data.rows[index],))
     return replace(population, train=own, units=(population.units[index],))
