@@ -22,7 +22,7 @@ VERBS = {
 
 
 class _Verbs(click.Group):
-    r"""Knows the verbs by name and one line; imports the file of the one that is called."""
+    """Knows the verbs by name and one line; imports the file of the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(VERBS)
@@ -52,7 +52,7 @@ def cli() -> None:
       sordino ledger show runs/heart-1a2b3c4d/ledger.db
 
     Exit codes: 2 bad configuration, 3 budget refused, 4 breaker open, 5 verification failed.
-    """
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
 
 
 def main(arguments: list[str] | None = None) -> Any:
@@ -69,4 +69,8 @@ def main(arguments: list[str] | None = None) -> Any:
         click.echo(click.style(f"{type(problem).__name__}: ", fg="red") + str(problem), err=True)
         sys.exit(problem.exit_code)
     except BrokenPipeError:
+        sys.exit(1)
+    except OSError as problem:
+        where = f": {problem.filename}" if problem.filename else ""
+        click.echo(click.style("OSError: ", fg="red") + f"{problem.strerror or problem}{where}", err=True)
         sys.exit(1)

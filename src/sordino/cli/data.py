@@ -9,13 +9,13 @@ from sordino.cli.options import as_json, echo_json
 
 @click.group("data")
 def command() -> None:
-    r"""Fetch and describe data sets.
+    """Fetch and describe data sets.
 
     \b
     Examples:
       sordino data fetch mnist
       sordino data describe heart
-    """
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
 
 
 @command.command("fetch")

@@ -14,13 +14,13 @@ TASKS = ("tabular", "image", "text")
 @click.argument("task", type=click.Choice(TASKS), default="tabular")
 @click.option("--out", type=click.Path(path_type=Path), help="Write here instead of stdout; an existing file is kept.")
 def command(task: str, out: Path | None) -> None:
-    r"""Write a commented experiment file for a task: tabular, image or text.
+    """Write a commented experiment file for a task: tabular, image or text.
 
     \b
     Examples:
       sordino init tabular > experiment.toml
       sordino init image --out mnist.toml
-    """
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.core.errors import ConfigError
 
     text = resources.files("sordino.cli").joinpath(f"templates/{task}.toml").read_text(encoding="utf-8")

@@ -11,13 +11,13 @@ from sordino.cli.options import as_json, echo_json
 
 @click.group("ledger")
 def command() -> None:
-    r"""Accounts, history and verification of a ledger file (or a run folder).
+    """Accounts, history and verification of a ledger file (or a run folder).
 
     \b
     Examples:
       sordino ledger show runs/heart-1a2b3c4d
       sordino ledger verify runs/heart-1a2b3c4d/ledger.db
-    """
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
 
 
 @command.command("show")
@@ -36,15 +36,16 @@ def show(path: Path, *, as_json: bool) -> None:
         click.secho(f"{account['name']}{mark}", bold=True)
         click.echo(f"  unit {account['unit']}, {account['adjacency']}")
         click.echo(
-            f"  epsilon {account['epsilon_used']:.4g} of {account['epsilon_limit']:.4g} used, {account['epsilon_left']:.4g} left; "
-            f"delta {account['delta_used']:.3g} of {account['delta_limit']:.3g}"
+            f"  epsilon {account['epsilon_used']:.4g} of {account['epsilon_limit']:.4g} used, "
+            f"{account['epsilon_left']:.4g} left; delta {account['delta_used']:.3g} of {account['delta_limit']:.3g}"
         )
         click.echo(
             f"  releases: {account['committed']} committed, {account['held']} held, {account['forfeited']} forfeited"
         )
     for claim in value["claims"]:
         click.echo(
-            f"run {claim['run']}: account {claim['account']}: epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
+            f"run {claim['run']}: account {claim['account']}: "
+            f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
             + ("" if claim["complete"] else " (whole plan; not all of it has run)")
         )
 

@@ -11,14 +11,14 @@ from sordino.cli.options import as_json, echo_json
 @click.argument("kind", required=False)
 @as_json
 def command(kind: str | None, *, as_json: bool) -> None:
-    r"""List what an experiment file can name, with a valid example of each.
+    """List what an experiment file can name, with a valid example of each.
 
     \b
     Examples:
       sordino list
       sordino list stages
       sordino list datasets --json
-    """
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.core.checks import one_of
     from sordino.experiment.catalogue import catalogue
 

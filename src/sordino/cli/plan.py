@@ -14,7 +14,7 @@ from sordino.cli.options import as_json, echo_json, experiment_file
 @as_json
 @click.option("--force", is_flag=True, help="Show the plan even when its noise drowns what a run could learn.")
 def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, force: bool) -> None:
-    r"""Price an experiment: noise, guarantee, attack bounds, composition, signal-to-noise.
+    """Price an experiment: noise, guarantee, attack bounds, composition, signal-to-noise.
 
     Reads the number of records per client and the shape of a record, never a value. Whatever is left out of
     epsilon, noise multiplier, rounds ("fit") and local batch ("fit") is found.
@@ -23,7 +23,7 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, force: boo
     Examples:
       sordino plan examples/heart.toml
       sordino plan examples/heart.toml --set privacy.epsilon=1.0 --json
-    """
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.cli.show import show_plan
     from sordino.experiment.config import read
     from sordino.experiment.plan import make_plan

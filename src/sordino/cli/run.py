@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of run folders.")
 @click.option("--no-compare", is_flag=True, help="Leave out the table that [compare] asks for.")
 def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path, no_compare: bool) -> None:
-    r"""Run an experiment in this process.
+    """Run an experiment in this process.
 
     The plan's digest names the run folder: the same command after a crash goes on from the last finished round and
     never draws a second sample for a release; after the end it only shows the result. A release that the ledger
@@ -33,7 +33,7 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
     Examples:
       sordino run examples/heart.toml
       sordino run examples/heart.toml --set privacy.epsilon=1.0 --no-compare --json
-    """
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.cli.show import show_comparison, show_head, show_result
     from sordino.experiment.compare import compare
     from sordino.experiment.config import read

@@ -31,6 +31,7 @@ def show_head(plan: dict[str, Any], source: str) -> None:
             f"promise: epsilon {plan['epsilon']:.4g} at delta {plan['delta']:.2g} for {UNIT[plan['unit']]} "
             f"({plan['adjacency']}, noise at {plan['noise_at']})\n"
         )
+        _test(plan)
     else:
         _loud()
 
@@ -43,6 +44,7 @@ def show_plan(plan: dict[str, Any]) -> None:
         click.echo(f"plan {plan['digest'][:16]}: {plan['rounds']} rounds, {plan['parameters']:,} parameters")
         return
     click.echo(f"Plan {plan['name']}  digest {plan['digest'][:16]}")
+    _test(plan)
     click.echo(f"  protects      {UNIT[plan['unit']]}, {plan['adjacency']}, delta {plan['delta']:.3g}")
     click.echo(f"  noise at      {plan['noise_at']}: {TRUST[plan['noise_at']]}")
     click.echo(
@@ -53,7 +55,8 @@ def show_plan(plan: dict[str, Any]) -> None:
     console.print(_guarantee(plan), _silos(plan), _attack(plan), _composition(plan))
     outlook = plan["signal_to_noise"]
     click.echo(
-        f"signal to noise: {number(outlook['step'])} in a step, {number(outlook['run'])} over the run: {outlook['verdict']}"
+        f"signal to noise: {number(outlook['step'])} in a step, {number(outlook['run'])} over the run: "
+        f"{outlook['verdict']}"
     )
     if plan["silos_per_person"] is None and plan["unit"] != "client":
         click.echo(
@@ -78,14 +81,12 @@ def show_result(summary: dict[str, Any], *, fresh: bool) -> None:
         )
     if summary["private"]:
         click.echo(
-            f"spent: epsilon {summary['epsilon']:.4g} at delta {summary['delta']:.2g} per {summary['unit']}, as charged in the ledger"
+            f"spent: epsilon {summary['epsilon']:.4g} at delta {summary['delta']:.2g} per {summary['unit']}, "
+            "as charged in the ledger"
         )
     else:
         _loud()
-    if summary.get("test"):
-        click.secho(
-            "TEST: noise was seeded; whoever knows the seed can subtract it. This is no guarantee.", fg="red", bold=True
-        )
+    _test(summary)
     click.echo(f"run folder: {summary['run_folder']}\n")
 
 
@@ -109,6 +110,19 @@ def _loud() -> None:
         fg="red",
         bold=True,
     )
+
+
+def _test(value: dict[str, Any]) -> None:
+    """A red line where something is simulated on which the guarantee rests."""
+    if not value["test"]:
+        return
+    simulation = value["experiment"].get("simulation", {})
+    reason = (
+        "noise is seeded; whoever knows the seed can subtract it"
+        if "noise_seed" in simulation
+        else "secure summation is only played, by a process that sees every silo's sum"
+    )
+    click.secho(f"TEST: {reason}. This is no guarantee.", fg="red", bold=True)
 
 
 def _guarantee(plan: dict[str, Any]) -> Table:
@@ -163,5 +177,6 @@ def _composition(plan: dict[str, Any]) -> Table:
     table.add_column("epsilon", justify="right")
     table.add_column("note")
     for row in plan["composition"]:
-        table.add_row(row["method"], number(row["epsilon"]) + ("" if row["valid"] else " (not a bound)"), row["note"])
+        epsilon = "" if row["epsilon"] is None else f"{row['epsilon']:.4g}" + ("" if row["valid"] else " (not a bound)")
+        table.add_row(row["method"], epsilon, row["note"])
     return table

@@ -90,13 +90,15 @@ def charged_event(experiment: Experiment, noise_multiplier: float, population: i
 
 def charged_events(experiment: Experiment, account: Account, noise_multiplier: float, population: int) -> Events:
     """Everything the run charges one account, as (event, count)."""
-    sampler = sampler_of(experiment)
-    worst = experiment.count
-    if account.client is not None:
-        worst = int(sampler.participations(population, experiment.count)[account.client])
-    each = experiment.local.steps if experiment.privacy.unit is not Unit.CLIENT else 1
-    event = charged_event(experiment, noise_multiplier, population)
-    return ((event, worst * each),) if worst else ()
+    count = releases(experiment, account.client, population, experiment.count)
+    return ((charged_event(experiment, noise_multiplier, population), count),) if count else ()
+
+
+def releases(experiment: Experiment, client: int | None, population: int, rounds: int) -> int:
+    """How many releases the first `rounds` rounds charge an account, at worst; `client` as in `Account`."""
+    if client is not None:
+        rounds = int(sampler_of(experiment).participations(population, rounds)[client])
+    return rounds * (experiment.local.steps if experiment.privacy.unit is not Unit.CLIENT else 1)
 
 
 def adjacency_of(experiment: Experiment) -> Adjacency:
@@ -128,9 +130,12 @@ def _refuse_unsound(experiment: Experiment, sampler: Sampler) -> None:
         raise PrivacyError.about(
             "privacy", "would send un-noised record gradients", 'use noise_at = "silo"', noise_at="coordinator"
         )
-    if privacy.unit is Unit.CLIENT and privacy.noise_at is NoiseAt.SILO and not sampler.public:
+    if privacy.noise_at is NoiseAt.SILO and not sampler.public:
         raise PrivacyError.about(
-            "sampling", "earns nothing here: the coordinator sees who sends", "use `all` or `round_robin`"
+            "sampling",
+            "earns nothing with noise at the silo: the coordinator sees who sends",
+            "use `all` or `round_robin`",
+            sampling=next(iter(experiment.sampling)),
         )
     if privacy.unit is not Unit.CLIENT and local.clip is None:
         raise ConfigError.about("local", "lacks the key 'clip'", "write e.g. `clip = 0.5`")
@@ -147,14 +152,41 @@ def _refuse_unsound(experiment: Experiment, sampler: Sampler) -> None:
     if privacy.noise_at is NoiseAt.SUM:
         _refuse_unsummed(experiment, sampler)
     if privacy.unit is Unit.CLIENT:
-        bound = Pipeline.from_tables(experiment.stages).bound()
-        if privacy.mechanism == "laplace" and bound.l1 is None:
-            raise ConfigError.about("privacy", "needs an L1 bound", "use the stage clip_l1", mechanism="laplace")
+        _refuse_for_clients(experiment)
     elif privacy.mechanism == "laplace":
         raise ConfigError.about(
-            "privacy", "would need L1-clipped gradients, useless in many dimensions", 'use "gaussian"',
+            "privacy",
+            "would need L1-clipped gradients, useless in many dimensions",
+            'use "gaussian"',
             mechanism="laplace",
         )
+
+
+def _refuse_for_clients(experiment: Experiment) -> None:
+    """Refuse what would be ignored where whole clients are protected, and updates that nothing bounds."""
+    privacy, local = experiment.privacy, experiment.local
+    bound = Pipeline.from_tables(experiment.stages).bound()
+    if privacy.mechanism == "laplace" and bound.l1 is None:
+        raise ConfigError.about("privacy", "needs an L1 bound", "use the stage clip_l1", mechanism="laplace")
+    if privacy.noise_at is NoiseAt.SILO and any("adaptive_clip" in table for table in experiment.stages):
+        raise ConfigError.about(
+            "stages", "needs a sum over clients", "use clip with noise at the silo", stage="adaptive_clip"
+        )
+    require_step_size(experiment)
+    if local.batch != "full":
+        raise ConfigError.about("local", "samples records, not clients", "use batch_size", batch=local.batch)
+    if local.clip is not None:
+        raise ConfigError.about("local", "clips records, not clients", "use a 'clip' stage", clip=local.clip)
+    if experiment.weights == "noise_aware":
+        raise ConfigError.about(
+            "experiment", "weighs silos by their noise, not clients", "drop it", weights="noise_aware"
+        )
+
+
+def require_step_size(experiment: Experiment) -> None:
+    """Plain training has no noise for `noise_walk` to take its step size from."""
+    if experiment.local.lr is None:
+        raise ConfigError.about("local", "lacks the key 'lr'", "noise_walk serves only noise at silo or sum")
 
 
 def _refuse_unsummed(experiment: Experiment, sampler: Sampler) -> None:
@@ -168,6 +200,13 @@ def _refuse_unsummed(experiment: Experiment, sampler: Sampler) -> None:
     if not sampler.public or experiment.local.steps != 1:
         raise PrivacyError.about(
             "local", "must be 1 with a public cohort: one noised sum a round", steps=experiment.local.steps
+        )
+    if experiment.privacy.silos_per_person != 1:
+        raise PrivacyError.about(
+            "privacy",
+            "is needed for one noise on the sum: a person in m silos moves it m times as far",
+            "set silos_per_person = 1 if nobody is in two silos, or use noise_at = 'silo'",
+            silos_per_person=experiment.privacy.silos_per_person,
         )
     if any(silo.epsilon is not None for silo in experiment.silos.values()):
         raise ConfigError.about("silos", "cannot differ when one noise serves the sum", "drop the silos' epsilon")

@@ -28,9 +28,17 @@ class LedgerBooks:
 
     def earlier(self, txid: str) -> bytes | bool | None:
         state = self.ledger.state(txid)
-        if state is None:
-            return None
-        return self.ledger.artefact(txid) if state == "committed" else True
+        if state != "committed":
+            return None if state is None else True
+        artefact = self.ledger.artefact(txid)
+        if artefact is None:
+            raise PrivacyError.about(
+                "run",
+                "was published before, and is never drawn again",
+                "restore the checkpoint; if it is lost, what was spent stays spent, and another seed is another run",
+                release=txid,
+            )
+        return artefact
 
     def published(self, txid: str) -> None:
         self.ledger.published(txid)
@@ -60,7 +68,7 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
         BudgetRefused: An account cannot pay for the whole plan; nothing has run.
     """
     experiment = plan.experiment
-    test = experiment.simulation.noise_seed is not None
+    test = experiment.simulation.test
     budget = experiment.budget
     known = {account.name: account for account in ledger.accounts()}
     for account in plan.accounts:

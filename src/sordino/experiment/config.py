@@ -199,6 +199,11 @@ class Simulation:
     noise_seed: int | None = None
     secure_sum: bool = False
 
+    @property
+    def test(self) -> bool:
+        """Whether something is simulated on which the guarantee rests."""
+        return self.noise_seed is not None or self.secure_sum
+
 
 @dataclass(frozen=True)
 class Experiment:

@@ -10,16 +10,21 @@ import importlib.metadata
 import json
 import os
 import platform
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sordino.core.errors import ConfigError, VerificationError
+from sordino.core.errors import ConfigError
 from sordino.experiment.rounds import State
 from sordino.federation.averaging import TailState
 from sordino.federation.strategies import ServerState
+
+BEGUN = ("experiment.toml", "environment.json", "plan.json")
+"""What `begin` writes, the plan last."""
 
 RECORDED = ("sordino", "dp-accounting", "numpy", "torch", "opacus", "cryptography", "sqlalchemy")
 
@@ -35,25 +40,43 @@ class RunFolder:
         """The run's own ledger file."""
         return self.path / "ledger.db"
 
-    def begin(self, toml: str, plan: dict[str, Any]) -> None:
-        """Write what was planned; on a resumed run, check that it is the same plan.
+    def finished(self, digest: str) -> dict[str, Any] | None:
+        """The summary, if the run has ended.
 
         Raises:
-            ConfigError: The folder cannot be written, or holds another plan.
+            ConfigError: The folder holds another plan, or its files are damaged.
+        """
+        earlier = self.read("plan.json")
+        if earlier is not None and earlier.get("digest") != digest:
+            raise ConfigError.about("run", "holds another plan", "choose another folder", folder=str(self.path))
+        found: dict[str, Any] | None = self.read("summary.json")
+        return found
+
+    def begin(self, toml: str, plan: dict[str, Any]) -> bool:
+        """Write what was planned, unless an interrupted run did. True if this is a new run.
+
+        Raises:
+            ConfigError: The folder cannot be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            earlier = self.read("plan.json")
-            if earlier is not None and earlier["digest"] != plan["digest"]:
-                raise ConfigError.about("run", "holds another plan", "choose another folder", folder=str(self.path))
-            if earlier is None:
-                self.write_text("experiment.toml", toml)
-                self.write("environment.json", environment())
-                self.write("plan.json", plan)
+            if self.read("plan.json") is not None:
+                return False
+            self.write_text("experiment.toml", toml)
+            self.write("environment.json", environment())
+            self.write("plan.json", plan)
         except OSError as problem:
             raise ConfigError.about(
                 "run", f"cannot be written: {problem.strerror}", "choose another with --runs", folder=str(self.path)
             ) from None
+        return True
+
+    def discard(self) -> None:
+        """Take back what `begin` wrote, of a run that was refused. A ledger is never deleted."""
+        for name in BEGUN:
+            (self.path / name).unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
 
     def read(self, name: str) -> Any:
         """A JSON file's value, or None if it is not there."""
@@ -61,9 +84,12 @@ class RunFolder:
         if not file.exists():
             return None
         try:
-            return json.loads(file.read_text(encoding="utf-8"))
+            value = json.loads(file.read_text(encoding="utf-8"))
         except ValueError:
-            raise VerificationError.about("run", "is not valid JSON", "restore it", file=str(file)) from None
+            raise _damaged(file) from None
+        if not isinstance(value, (dict, list)):
+            raise _damaged(file)
+        return value
 
     def write(self, name: str, value: object) -> None:
         """A JSON file, whole or not at all."""
@@ -96,15 +122,23 @@ class RunFolder:
         file = self.path / "checkpoint.npz"
         if not file.exists():
             return None
-        with np.load(file) as arrays:
-            meta = json.loads(arrays["meta"].tobytes())
-            part = {key: arrays[key] for key in arrays.files}
-        return State(
-            server=ServerState.from_arrays(_under("server.", part)),
-            average=TailState.from_arrays(_under("average.", part)),
-            memory=meta["memory"],
-            round=meta["round"],
-        )
+        try:
+            with np.load(file) as arrays:
+                meta = json.loads(arrays["meta"].tobytes())
+                part = {key: arrays[key] for key in arrays.files}
+            return State(
+                server=ServerState.from_arrays(_under("server.", part)),
+                average=TailState.from_arrays(_under("average.", part)),
+                memory=meta["memory"],
+                round=meta["round"],
+            )
+        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
+            raise _damaged(file) from None
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """The summary, after which nothing is left to resume."""
+        self.write("summary.json", summary)
+        (self.path / "checkpoint.npz").unlink(missing_ok=True)
 
     def save_model(self, tensors: dict[str, np.ndarray[Any, Any]], about: dict[str, str]) -> None:
         """The final model, readable by anything that reads safetensors."""
@@ -134,3 +168,9 @@ def environment() -> dict[str, Any]:
 
 def _under(prefix: str, arrays: dict[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
+
+
+def _damaged(file: Path) -> ConfigError:
+    return ConfigError.about(
+        "run", "is damaged", "restore it, or remove the run folder: what it spent stays spent", file=str(file)
+    )

@@ -63,7 +63,8 @@ class Forecast:
         factor = HOPELESS / self.run
         raise PrivacyError.about(
             "plan",
-            f"drowns in its noise: signal-to-noise over the run is {self.run:.2g}, and {HOPELESS} is the least that learns",
+            f"drowns in its noise: signal-to-noise over the run is {self.run:.2g}, "
+            f"and {HOPELESS} is the least that learns",
             f"the nearest plans that can: epsilon={epsilon_at(self.noise_multiplier / factor):.3g}, "
             f"or {factor:.3g} times as many contributors, or a model with {factor**2:.3g} times fewer parameters"
             + ("; with few silos, protect records: unit = 'record'" if experiment.privacy.unit is Unit.CLIENT else ""),

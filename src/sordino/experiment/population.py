@@ -79,6 +79,15 @@ def _parts(experiment: Experiment, clients: FederatedData) -> tuple[FederatedDat
         return train_test(clients, wanted.test_fraction, experiment.seed + 1_000_003 * wanted.split)
     name, options = single("evaluation.data", wanted.data)
     examples = datasets.build(name, options, f"evaluation.data.{name}").load()
+    known = clients.examples
+    if (examples.shape, examples.classes, examples.vocabulary) != (known.shape, known.classes, known.vocabulary):
+        raise ConfigError.about(
+            "evaluation.data",
+            f"has records of shape {examples.shape} and {examples.classes} classes, "
+            f"the training data {known.shape} and {known.classes}",
+            "test on data of the same kind",
+            name=name,
+        )
     return clients, FederatedData(examples, ("test",), (np.arange(len(examples.y)),))
 
 

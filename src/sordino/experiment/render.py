@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from sordino.core.types import Unit
+from sordino.experiment import accounts as paying
 from sordino.experiment import config
 from sordino.experiment.plan import Plan
 from sordino.privacy.comparison import composition_table
@@ -21,6 +23,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "name": experiment.name,
         "digest": plan.digest,
         "private": plan.private,
+        "test": experiment.simulation.test,
         "epsilon": finite(plan.epsilon),
         "delta": plan.delta,
         "unit": str(privacy.unit),
@@ -29,7 +32,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "mechanism": privacy.mechanism,
         "noise_multiplier": max(multipliers) if multipliers else None,
         "rounds": experiment.count,
-        "sampling_rate": experiment.local.rate,
+        "sampling_rate": _sampling_rate(plan),
         "clip": experiment.local.clip,
         "lr": experiment.local.lr,
         "accountant": plan.accountant,
@@ -58,6 +61,14 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "composition": _composition(plan),
         "experiment": config.to_plain(experiment),
     }
+
+
+def _sampling_rate(plan: Plan) -> float:
+    """At which rate a protected unit joins a step: a record its silo's batch, a client the cohort."""
+    experiment, n = plan.experiment, len(plan.clients)
+    if experiment.privacy.unit is not Unit.CLIENT or not plan.private:
+        return experiment.local.rate
+    return paying.sampler_of(experiment).expected(n) / n
 
 
 def finite(value: float | None) -> float | None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sordino.core.errors import SordinoError, VerificationError
 from sordino.core.types import Unit, Vector
+from sordino.experiment import accounts as paying
 from sordino.experiment.books import NoBooks, open_books
 from sordino.experiment.build import Built, build
 from sordino.experiment.folder import RunFolder
@@ -17,14 +19,20 @@ from sordino.experiment.metrics import metrics
 from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
 from sordino.experiment.render import finite, plan_json
-from sordino.experiment.rounds import State
+from sordino.experiment.rounds import Books, State
 from sordino.experiment.settings import setting_of
 from sordino.ledger import Claim, Ledger
 from sordino.privacy import events
+from sordino.privacy.accounting import epsilon
+from sordino.privacy.relations import Accountant, plan_of, supports
 from sordino.privacy.silos import federation_epsilon
 
 if TYPE_CHECKING:
     from sordino.local.layout import Layout
+
+
+QUICK: tuple[Accountant, ...] = ("gdp", "rdp")
+"""Accountants that answer between two rounds, the exact one first."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +84,14 @@ def run(
         PrivacyError: A precondition of the guarantee does not hold; nothing was released.
     """
     folder = RunFolder(runs / f"{plan.experiment.name}-{plan.digest[:8]}")
-    finished = folder.read("summary.json")
+    finished = folder.finished(plan.digest)
     if finished is not None:
-        with _ledger(plan, folder) as ledger:
-            return Result(folder.path, finished, _claims(ledger, plan), fresh=False)
+        claims = _claims_of_finished(plan, folder)
+        return Result(folder.path, finished | _claimed(plan, finished["silos"], claims), claims, fresh=False)
     built = build(plan, population)
-    folder.begin(toml, plan_json(plan))
-    with _ledger(plan, folder) as ledger:
-        books = open_books(ledger, plan, _name(plan)) if ledger is not None else NoBooks()
-        spent = _Spent(plan, ledger)
+    setting = setting_of(built.setup)
+    with _opened(plan, folder, toml) as (books, ledger):
+        spent = Spent(plan)
 
         def seen(state: State) -> None:
             line = spent.at(state.round)
@@ -92,28 +99,81 @@ def run(
             progress(line)
 
         loop = built.loop(books, _name(plan), folder.save, seen)
-        state = loop.rounds(folder.load() or loop.start(built.start), setting_of(built.setup))
+        state = loop.rounds(folder.load() or loop.start(built.start), setting)
         model = loop.average.result(state.average)
-        claims = _claims(ledger, plan)
-        summary = _summary(plan, built, model, claims, folder)
+        claims = tuple(ledger.claims(_name(plan))) if ledger is not None else ()
+        summary = plan_json(plan)
+        summary |= _claimed(plan, summary["silos"], claims)
+        summary |= {"metrics": metrics(built.setup, model).to_plain(), "run_folder": str(folder.path)}
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
-        folder.write("summary.json", summary)
+        folder.finish(summary)
         return Result(folder.path, summary, claims, fresh=True)
 
 
-@dataclass(frozen=True)
-class _Spent:
-    """Epsilon so far of the account with the weakest guarantee; an upper bound that is cheap to show."""
+@contextmanager
+def _opened(plan: Plan, folder: RunFolder, toml: str) -> Iterator[tuple[Books, Ledger | None]]:
+    """The run's folder and books, the plan admitted. A plan that is refused leaves no run folder."""
+    fresh = folder.begin(toml, plan_json(plan))
+    ledger: Ledger | None = None
+    try:
+        try:
+            ledger = Ledger(_ledger_file(plan, folder)) if plan.private else None
+            books: Books = open_books(ledger, plan, _name(plan)) if ledger is not None else NoBooks()
+        except SordinoError:
+            if fresh:
+                folder.discard()
+            raise
+        yield books, ledger
+    finally:
+        if ledger is not None:
+            ledger.close()
 
-    plan: Plan
-    ledger: Ledger | None
+
+def _claims_of_finished(plan: Plan, folder: RunFolder) -> tuple[Claim, ...]:
+    """The guarantees of a run that has ended, from its ledger as it is now."""
+    if not plan.private:
+        return ()
+    with Ledger(_ledger_file(plan, folder), read_only=True) as ledger:
+        claims = tuple(ledger.claims(_name(plan)))
+    if not claims:
+        raise VerificationError.about(
+            "run", "has a result whose ledger knows no charge for it", "restore the ledger", folder=str(folder.path)
+        )
+    return claims
+
+
+class Spent:
+    """Epsilon so far of the account with the weakest guarantee: an upper bound that is cheap to show.
+
+    Exact where no sampling is involved; otherwise by RDP, which is quick, and never above the plan's own epsilon,
+    which is what the ledger charged at the start. At the end it is that epsilon.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._rounds = plan, plan.experiment.count
+        if plan.private:
+            events_ = plan.worst.events
+            self._accountant: Accountant | None = next(
+                (a for a in QUICK if supports(a, plan.adjacency, plan_of(events_))), None
+            )
 
     def at(self, round_: int) -> Progress:
-        rounds = self.plan.experiment.count
-        if self.ledger is None:
-            return Progress(round_, rounds, math.inf, math.inf)
-        worst = self.plan.worst
-        return Progress(round_, rounds, self.ledger.spent(_name(self.plan), worst.name), worst.epsilon)
+        """What may be shown after `round_` rounds."""
+        plan = self._plan
+        if not plan.private:
+            return Progress(round_, self._rounds, math.inf, math.inf)
+        limit = plan.worst.epsilon
+        return Progress(round_, self._rounds, min(limit, self._price(round_)), limit)
+
+    def _price(self, round_: int) -> float:
+        plan, worst = self._plan, self._plan.worst
+        charged = paying.releases(plan.experiment, worst.client, len(plan.clients), round_)
+        if charged == 0:
+            return 0.0
+        if charged >= worst.releases or self._accountant is None:
+            return worst.epsilon
+        ((event, _),) = worst.events
+        return epsilon([(event, charged)], plan.delta, adjacency=plan.adjacency, accountant=self._accountant)
 
 
 def _line(progress: Progress, built: Built, state: State) -> dict[str, Any]:
@@ -126,18 +186,17 @@ def _line(progress: Progress, built: Built, state: State) -> dict[str, Any]:
     return line
 
 
-def _summary(plan: Plan, built: Built, model: Vector, claims: tuple[Claim, ...], folder: RunFolder) -> dict[str, Any]:
+def _claimed(plan: Plan, silos: list[dict[str, Any]], claims: tuple[Claim, ...]) -> dict[str, Any]:
+    """Every number of a summary that is a guarantee, from the claims."""
     by_name = {claim.account: claim for claim in claims}
-    summary = plan_json(plan)
-    summary["epsilon"] = finite(claimed_epsilon(plan, claims)) if claims else None
-    summary["test"] = any(claim.test for claim in claims)
-    for silo in summary["silos"]:
-        claim = by_name.get(silo["name"])
-        silo["epsilon"] = claim.epsilon if claim is not None else silo["epsilon"]
-    summary["metrics"] = metrics(built.setup, model).to_plain()
-    summary["ledger_sha256"] = claims[0].ledger_sha256 if claims else None
-    summary["run_folder"] = str(folder.path)
-    return summary
+    paid = [silo | {"epsilon": by_name[silo["name"]].epsilon} if silo["name"] in by_name else silo for silo in silos]
+    return {
+        "epsilon": finite(claimed_epsilon(plan, claims)) if claims else None,
+        "delta": max((claim.delta for claim in claims), default=plan.delta),
+        "test": any(claim.test for claim in claims) or plan.experiment.simulation.test,
+        "silos": paid,
+        "ledger_sha256": claims[0].ledger_sha256 if claims else None,
+    }
 
 
 def claimed_epsilon(plan: Plan, claims: tuple[Claim, ...]) -> float:
@@ -150,10 +209,6 @@ def claimed_epsilon(plan: Plan, claims: tuple[Claim, ...]) -> float:
     )
 
 
-def _claims(ledger: Ledger | None, plan: Plan) -> tuple[Claim, ...]:
-    return tuple(ledger.claims(_name(plan))) if ledger is not None else ()
-
-
 def _tensors(layout: Layout, model: Vector) -> dict[str, Any]:
     """The flat model under its parameters' names."""
     pairs = zip(layout.groups, layout.shapes, strict=True)
@@ -164,14 +219,5 @@ def _name(plan: Plan) -> str:
     return f"{plan.experiment.name}-{plan.digest[:16]}"
 
 
-@contextmanager
-def _ledger(plan: Plan, folder: RunFolder) -> Iterator[Ledger | None]:
-    if not plan.private:
-        yield None
-        return
-    path = Path(plan.experiment.ledger) if plan.experiment.ledger else folder.ledger
-    ledger = Ledger(path)
-    try:
-        yield ledger
-    finally:
-        ledger.close()
+def _ledger_file(plan: Plan, folder: RunFolder) -> Path:
+    return Path(plan.experiment.ledger) if plan.experiment.ledger else folder.ledger

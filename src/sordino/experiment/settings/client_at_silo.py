@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from sordino.core.errors import ConfigError, PrivacyError
+from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setting, Setup
 from sordino.experiment.settings.training import plain_change
@@ -26,13 +26,9 @@ class ClientAtSilo:
 
     @classmethod
     def of(cls, setup: Setup) -> Self:
-        """The setting with the experiment's stages; adaptive ones need a sum and are refused."""
+        """The setting with the experiment's stages; refuses stages that leave a client unbounded."""
         pipeline = setup.pipeline()
         pipeline.bound()
-        if any("adaptive_clip" in table for table in setup.experiment.stages):
-            raise ConfigError.about(
-                "stages", "needs a sum over clients", "use clip with noise at the silo", stage="adaptive_clip"
-            )
         return cls(setup, pipeline)
 
     def lines(self, cohort: Cohort) -> list[Line]:
