@@ -264,8 +264,9 @@ class Ledger:
 
     def balance(self, account: str) -> Balance:
         """What an account may lose, has lost and has left."""
+        number, terms = self._accounts([account])[account]
         with self._store.read() as db:
-            return reading.balance(db, *self._accounts([account])[account])
+            return reading.balance(db, number, terms)
 
     def claims(self, run: str) -> list[Claim]:
         """What the run may have cost the people of each account that paid for it, by account name."""
