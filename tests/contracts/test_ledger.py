@@ -397,6 +397,12 @@ class TestFence:
         with pytest.raises(PrivacyError, match="open_run"):
             ledger.reserve("t", "run", 0, "train", lines("silo"))
 
+    def test_every_opened_run_is_listed(self, ledger):
+        """By name, each once, however often it was restarted."""
+        for run in ("b", "a", "b"):
+            ledger.open_run(run)
+        assert ledger.runs() == ["a", "b"]
+
     def test_a_reservation_belongs_to_the_object_that_made_it(self, ledger, factory):
         """Another ledger, even on the same file, does not commit it."""
         ready(ledger)
