@@ -120,7 +120,7 @@ class TestEveryModel:
 
 class TestEveryEngine:
     @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
-    @pytest.mark.parametrize("kind", ["vmap", "opacus"])
+    @pytest.mark.parametrize("kind", ["bookkeeping", "vmap", "opacus"])
     def test_chunks_do_not_change_the_sum(self, kind, chunk):
         """
         Cutting the examples into chunks of any size, through people or not, changes nothing but rounding.
@@ -134,12 +134,13 @@ class TestEveryEngine:
             assert distance(clipped_sum(cut, model, batch, groups=people), whole) <= 1e-5
 
     @pytest.mark.parametrize("name", engines.names())
-    def test_bad_examples_count_as_zero(self, name):
+    @pytest.mark.parametrize("kind", ["mlp", "cnn"])
+    def test_bad_examples_count_as_zero(self, name, kind):
         """
         NaN and infinite examples add nothing, are counted, and leave the share of all others as it was.
         """
-        engine, model, (x, y) = engines.example(name), model_of("mlp"), synthetic(SPECS["mlp"], examples=6)
-        x[1], x[4, 2] = float("nan"), float("inf")
+        engine, model, (x, y) = engines.example(name), model_of(kind), synthetic(SPECS[kind], examples=6)
+        x[1], x[4, 0] = float("nan"), float("inf")
         good = [0, 2, 3, 5]
 
         result = engine.clipped_sum(model, cross_entropy, (x, y), norm=NORM, unit=Unit.RECORD)
@@ -274,15 +275,91 @@ class Branching(nn.Module):
         return self.linear(x) if float(x.sum()) > -1e9 else self.linear(-x)
 
 
-def test_auto_falls_back_to_hooks():
-    """
-    A model that vmap cannot map is still trained, with the oracle's sum.
-    """
-    model, batch, auto = Branching(), synthetic(SPECS["mlp"]), engines.example("auto")
+class Functional(nn.Module):
+    """A layer's weight used both by its call and outside it."""
 
-    assert distance(clipped_sum(auto, model, batch), clipped_sum(engines.example("oracle"), model, batch)) <= 1e-6
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x)) @ self.linear.weight
+
+
+class TimeFirst(nn.Module):
+    """A layer that sees positions first and examples second."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.linear(x.view(-1, 3, 2).transpose(0, 1)).sum(dim=0)
+
+
+def sequence(*layers):
+    model, generator = nn.Sequential(*layers), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-0.5, 0.5, generator=generator)
+    return model
+
+
+ODD = {
+    "layer norm": lambda: sequence(nn.Linear(6, 4), nn.LayerNorm(4), nn.Linear(4, 3)),
+    "padding by name": lambda: sequence(
+        nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(12, 3)
+    ),
+    "in place": lambda: sequence(nn.Linear(6, 4), nn.ReLU(inplace=True), nn.Linear(4, 3)),
+    "weight used outside its call": Functional,
+    "positions first": TimeFirst,
+    "control flow on values": Branching,
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_auto_finds_an_engine(kind):
+    """
+    Whatever book-keeping has no formula for, or vmap cannot map, is still trained, with the oracle's sum.
+    """
+    model, batch, auto = ODD[kind](), synthetic(SPECS["mlp"]), engines.example("auto")
+    expected = clipped_sum(engines.example("oracle"), model, batch)
+
+    for _ in range(2):
+        assert distance(clipped_sum(auto, model, batch), expected) <= 1e-6
+    if kind != "control flow on values":
+        with pytest.raises(PrivacyError, match=r"engine\.bookkeeping"):
+            clipped_sum(engines.example("bookkeeping"), model, batch)
+
+
+LAYERS = {
+    "strided": (lambda: sequence(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.Flatten(), nn.Linear(64, 3)), (2, 8, 8)),
+    "grouped": (lambda: sequence(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(144, 3)), (2, 8, 8)),
+    "dilated": (lambda: sequence(nn.Conv2d(2, 4, (3, 2), dilation=2), nn.Flatten(), nn.Linear(96, 3)), (2, 8, 8)),
+    "small weight": (lambda: sequence(nn.Linear(2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)), (8, 2)),
+    "large weight": (lambda: sequence(nn.Linear(9, 30), nn.Tanh(), nn.Flatten(), nn.Linear(60, 3)), (2, 9)),
+}
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_of_every_shape(kind, name):
+    """
+    Convolutions of all kinds, and linear maps over positions with small and large weights.
+    """
+    make, shape = LAYERS[kind]
+    model, batch = make(), synthetic(InputSpec(shape, classes=3), examples=5)
+    expected = clipped_sum(engines.example("oracle"), model, batch)
+
+    assert distance(clipped_sum(engines.example(name), model, batch), expected) <= 1e-6
+
+
+def test_vmap_needs_straight_code():
+    """
+    A model with control flow on values is not mapped wrongly: it raises, and `auto` goes on to hooks.
+    """
     with pytest.raises(RuntimeError):
-        clipped_sum(engines.example("vmap"), model, batch)
+        clipped_sum(engines.example("vmap"), Branching(), synthetic(SPECS["mlp"]))
 
 
 def test_hooks_refuse_what_they_cannot_see():

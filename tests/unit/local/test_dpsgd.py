@@ -355,7 +355,9 @@ class TestGradientSum:
 
         assert total.l2 == merged.l2 == 0.5
         assert total.unit is Unit.USER
-        by_oracle = gradient_sum(model, layout, (x, y, user), at, clip=0.5, unit=Unit.USER, engine="oracle")
+        by_oracle = gradient_sum(
+            model, layout, (x, y, user), at, clip=0.5, unit=Unit.USER, engine=engines.example("oracle")
+        )
         assert np.allclose(TestSteps().silent(total), TestSteps().silent(by_oracle), atol=1e-6)
 
     def test_sampling_needs_a_source(self):

@@ -22,6 +22,10 @@ Groups: TypeAlias = NDArray[Any] | None
 """Who each example belongs to, shape (examples,); None where a unit is one record."""
 
 
+class Unsupported(PrivacyError):
+    """The engine cannot bound examples of the model; another engine may."""
+
+
 @dataclass(frozen=True)
 class Clipped:
     """A clipped sum, and how many units counted as zero because they were not finite.

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
 from sordino.core.types import Unit
-from sordino.local.clipping._engine import Batch, Clipped, ClippingEngine, Groups, engines
+from sordino.local.clipping._engine import Batch, Clipped, ClippingEngine, Groups, Unsupported, engines
+from sordino.local.clipping.bookkeeping import Bookkeeping
 from sordino.local.clipping.opacus import Opacus
 from sordino.local.clipping.vmap import Vmap
 from sordino.local.losses import Loss
 
 
 @engines.register("auto")
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class Auto:
-    """`vmap` where the model can be mapped, else `opacus`: as fast, and examples cannot see each other."""
+    """The fastest engine that can handle the model: `bookkeeping`, else `vmap`, else `opacus`."""
 
     example: ClassVar[dict[str, Any]] = {}
-    _engine: ClippingEngine = field(default_factory=Vmap, init=False, repr=False, metadata={"toml": False})
+    _order: tuple[ClippingEngine, ...] = field(
+        default_factory=lambda: (Bookkeeping(), Vmap(), Opacus()), init=False, repr=False, metadata={"toml": False}
+    )
+    _ruled_out: WeakKeyDictionary[nn.Module, int] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False, metadata={"toml": False}
+    )
 
     def clipped_sum(
         self, model: nn.Module, loss: Loss, batch: Batch, *, norm: float, unit: Unit, groups: Groups = None
     ) -> Clipped:
-        try:
-            return self._engine.clipped_sum(model, loss, batch, norm=norm, unit=unit, groups=groups)
-        except RuntimeError:
-            # Value-dependent control flow and operators without a batching rule raise this and nothing finer.
-            if not isinstance(self._engine, Vmap):
-                raise
-        self._engine = Opacus()
-        return self._engine.clipped_sum(model, loss, batch, norm=norm, unit=unit, groups=groups)
+        *others, last = self._order
+        for i, engine in enumerate(others):
+            if i < self._ruled_out.get(model, 0):
+                continue
+            try:
+                return engine.clipped_sum(model, loss, batch, norm=norm, unit=unit, groups=groups)
+            except (Unsupported, RuntimeError):
+                # Value-dependent control flow under vmap raises RuntimeError and nothing finer.
+                self._ruled_out[model] = i + 1
+        return last.clipped_sum(model, loss, batch, norm=norm, unit=unit, groups=groups)

@@ -13,7 +13,7 @@ from torch import nn
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Vector
-from sordino.local.clipping import engines
+from sordino.local.clipping import ClippingEngine, engines
 from sordino.local.layout import Layout
 from sordino.local.losses import Loss, cross_entropy
 from sordino.local.objectives import Objective
@@ -34,6 +34,7 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
     source: NoiseSource,
     objective: Objective,
     loss: Loss = cross_entropy,
+    engine: ClippingEngine | None = None,
 ) -> Vector:
     """The change that a silo's private steps make to the parameters.
 
@@ -47,6 +48,7 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
         source: For the coins of the batches.
         objective: Added outside the clip.
         loss: One loss per example.
+        engine: The clipping engine; left out, one by the plan's name.
 
     Returns:
         θ_end − θ_start, shape (d,): released.
@@ -63,7 +65,7 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
     """
     units = Units(data, plan.unit)
     x, y = tensor(model, data[0]), tensor(model, data[1])
-    clipping = engines.build(plan.engine, {})
+    clipping = engine or engines.build(plan.engine, {})
     theta, velocity = np.array(start, dtype=np.float32), np.zeros(layout.size, dtype=np.float32)
     releases = 0
     for _ in range(plan.steps):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sordino.core.types import Unit, Vector
-from sordino.local.clipping import engines
+from sordino.local.clipping import ClippingEngine, engines
 from sordino.local.layout import Layout
 from sordino.local.losses import Loss, cross_entropy
 from sordino.local.trainers._data import Data, Units, tensor
@@ -27,7 +27,7 @@ def gradient_sum(  # noqa: PLR0913 - as in train_private
     batch: float | Literal["full"] = "full",
     source: NoiseSource | None = None,
     loss: Loss = cross_entropy,
-    engine: str = "auto",
+    engine: ClippingEngine | None = None,
 ) -> BoundedSum:
     """The sum of the silo's clipped gradients at given parameters.
 
@@ -41,7 +41,7 @@ def gradient_sum(  # noqa: PLR0913 - as in train_private
         batch: `"full"`, or the rate at which a unit joins.
         source: For the coins, when `batch` is a rate.
         loss: One loss per example.
-        engine: Name of the clipping engine.
+        engine: The clipping engine; left out, `auto`.
 
     Guarantee:
         One unit moves the sum by at most `clip`.
@@ -51,6 +51,6 @@ def gradient_sum(  # noqa: PLR0913 - as in train_private
     layout.restore(model, at)
     rows = units.draw(batch, source)
     picked = torch.from_numpy(rows).to(x.device)
-    clipping = engines.build(engine, {})
+    clipping = engine or engines.build("auto", {})
     groups = units.groups(rows)
     return clipping.clipped_sum(model, loss, (x[picked], y[picked]), norm=clip, unit=unit, groups=groups).total
