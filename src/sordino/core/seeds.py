@@ -25,5 +25,6 @@ def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
     >>> int(stream(1, "split", 0).integers(100) - stream(1, "split", 0).integers(100))
     0
     """
-    name = int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:8], "big")
+    # The number of indices is part of the name: numpy pads with zeros, so (…) and (…, 0) would be one stream.
+    name = int.from_bytes(hashlib.sha256(f"{purpose}/{len(index)}".encode()).digest()[:8], "big")
     return np.random.default_rng(np.random.SeedSequence([seed, name, *index]))

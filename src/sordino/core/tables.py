@@ -118,6 +118,11 @@ def _scalar(hint: Any, value: object, where: str) -> Any:
 
 
 def _kind(value: object) -> str:
-    return {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}.get(
-        type(value), type(value).__name__
-    )
+    return {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "a text",
+        list: "a list",
+        dict: "a table",
+    }.get(type(value), type(value).__name__)
