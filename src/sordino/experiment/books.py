@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sordino.core.errors import EngineError, PrivacyError
 from sordino.experiment.config import Budget
 from sordino.experiment.plan import Plan
-from sordino.ledger import Account, Ledger
+from sordino.ledger import Account, Ledger, amounts
 from sordino.privacy.permits import Line, Reservation
 
 
@@ -77,7 +77,10 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
         if account.name in known:
             _check_terms(known[account.name], plan, test=test)
             continue
-        limit = budget or Budget(epsilon=account.limit or account.epsilon, delta=plan.delta)
+        limit = budget or Budget(
+            epsilon=_payable(account.limit or account.epsilon, amounts.EPSILON),
+            delta=_payable(plan.delta, amounts.DELTA),
+        )
         ledger.open_account(
             Account(
                 name=account.name,
@@ -92,6 +95,11 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
     ledger.admit(run, plan.digest, {a.name: a.events for a in plan.accounts if a.charges}, plan.delta)
     ledger.forfeit_open(run)
     return LedgerBooks(ledger, run)
+
+
+def _payable(price: float, places: int) -> float:
+    """The least limit that pays a price, which a ledger rounds up to its grid."""
+    return amounts.number(amounts.charge("plan", price, places), places)
 
 
 def _check_terms(open_: Account, plan: Plan, *, test: bool) -> None:

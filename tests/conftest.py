@@ -1,0 +1,83 @@
+"""One thread per process, the same random examples everywhere, and small runs that several suites share."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("nightly", max_examples=1000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+with contextlib.suppress(ImportError):
+    import torch
+
+    torch.set_num_threads(1)
+
+HEART = """
+name = "tiny"
+seed = 1
+rounds = 3
+[data.heart]
+[model.logistic]
+[privacy]
+unit = "record"
+noise_at = "silo"
+epsilon = 2.0
+delta = 1e-5
+silos_per_person = 1
+[local]
+clip = 0.3
+noise_walk = 0.9
+[sampling.all]
+[strategy.fedavg]
+"""
+
+TABLE = """
+name = "table"
+rounds = 2
+[data.table]
+path = '{path}'
+label = "ill"
+client = "hospital"
+user = "patient"
+ranges = {{ a = [0, 1], b = [0, 1] }}
+classes = ["0", "1"]
+public = true
+[model.logistic]
+[privacy]
+noise_multiplier = 0.5
+silos_per_person = 1
+[local]
+lr = 0.5
+[strategy.fedavg]
+"""
+
+PATIENTS = "a,b,ill,hospital,patient\n" + "".join(
+    f"{i % 7 / 7:.3f},{i % 11 / 11:.3f},{i % 2},h{i % 6},p{i // 12 % 5}\n" for i in range(120)
+)
+"""120 records of six hospitals, four to five persons each."""
+
+
+@pytest.fixture
+def heart(tmp_path: Path) -> Path:
+    """An experiment on the four hospitals, three rounds long."""
+    file = tmp_path / "heart.toml"
+    file.write_text(HEART, encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """An experiment on a small table of one's own; terms of privacy are for the test to set."""
+    (tmp_path / "patients.csv").write_text(PATIENTS, encoding="utf-8")
+    file = tmp_path / "table.toml"
+    file.write_text(TABLE.format(path=tmp_path / "patients.csv"), encoding="utf-8")
+    return file
