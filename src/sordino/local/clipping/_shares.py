@@ -76,6 +76,11 @@ def _of_rows(rows: Tensor) -> Share:
     return Share(squares, lambda weights: weights @ torch.where(weights[:, None] > 0, wide, 0.0))
 
 
+def _slack(lengths: Tensor) -> Tensor:
+    """What rounding can hide when positions of these lengths cancel: a norm may be too large, never too small."""
+    return 1e-12 * lengths.sum(1).square()
+
+
 def _linear(x: Tensor, g: Tensor) -> Share:
     positions, width, outputs = x.shape[1], x.shape[2], g.shape[2]
     if positions > 1 and width * outputs < 2 * positions**2:  # a small weight: whole gradients are cheaper
@@ -84,7 +89,8 @@ def _linear(x: Tensor, g: Tensor) -> Share:
     if positions == 1:
         squares = x.square().sum((1, 2)) * g.square().sum((1, 2))
     else:
-        squares = (torch.bmm(x, x.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum((1, 2))
+        products = torch.bmm(x, x.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))
+        squares = products.sum((1, 2)) + _slack(torch.linalg.vector_norm(x, dim=2) * torch.linalg.vector_norm(g, dim=2))
 
     def total(weights: Tensor) -> Tensor:
         kept = weights[:, None, None] > 0  # zero times infinity is not zero
@@ -97,7 +103,8 @@ def _linear(x: Tensor, g: Tensor) -> Share:
 def _embedding(tokens: Tensor, g: Tensor, rows: int) -> Share:
     g = g.double()
     same = tokens[:, :, None] == tokens[:, None, :]
-    squares = torch.where(same, torch.bmm(g, g.transpose(1, 2)), 0.0).sum((1, 2))
+    products = torch.where(same, torch.bmm(g, g.transpose(1, 2)), 0.0)
+    squares = products.sum((1, 2)) + _slack(torch.linalg.vector_norm(g, dim=2))
 
     def total(weights: Tensor) -> Tensor:
         weighted = torch.where(weights[:, None, None] > 0, g * weights[:, None, None], 0.0)
