@@ -56,6 +56,20 @@ def truncated_poisson(population: int, rate: float, cap: int, noise_multiplier: 
     return _module().TruncatedSubsampledGaussianDpEvent(population, rate, cap, noise_multiplier)
 
 
+def noise_multiplier(event: Event) -> float:
+    """The noise multiplier of the mechanism inside an event, under whatever sampling.
+
+    >>> noise_multiplier(poisson(0.5, gaussian(2)))
+    2.0
+    """
+    inner: Any = event
+    while not hasattr(inner, "noise_multiplier"):
+        inner = getattr(inner, "event", None)
+        if inner is None:
+            raise ConfigError.about("events", "has no noise multiplier", event=event)
+    return float(inner.noise_multiplier)
+
+
 @functools.cache
 def key(event: Event) -> str:
     """Canonical JSON of an event: its name in the ledger, equal for equal events.

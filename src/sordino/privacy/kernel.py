@@ -188,6 +188,11 @@ class Door:
     reservation: Reservation
     source: NoiseSource
 
+    def __post_init__(self) -> None:
+        charged, drawn = events.noise_multiplier(self.charged), events.noise_multiplier(self.mechanism.event())
+        if charged > drawn:
+            raise PrivacyError.about("door", f"draws less noise than the {charged:g} it is charged for", drawn=drawn)
+
     def __call__(self, total: BoundedSum) -> Vector:
         """Release one sum.
 
