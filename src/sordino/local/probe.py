@@ -41,7 +41,8 @@ def synthetic(spec: InputSpec, examples: int = 4, seed: int = 0) -> tuple[Tensor
 def probe(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
     """Refuse a model or loss in which examples are not independent.
 
-    Every example is replaced by every other one, and the last is removed. Dropout repeats its draws.
+    Every example is replaced by every other one, the last is removed, and the order is turned round (experts with a
+    capacity serve who comes first). Dropout repeats its draws.
     The model is left as it was, buffers and random state included.
 
     Args:
@@ -85,6 +86,8 @@ def _removing(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
         )
     if not _same(base[:-1], per_example(loss(model(x[:-1]), y[:-1]), len(x) - 1)):
         _refuse(model, "a loss depends on how many examples are in the batch")
+    if not _same(base.flip(0), per_example(loss(model(x.flip(0)), y.flip(0)), len(x))):
+        _refuse(model, "a loss depends on the order of the examples")
 
 
 def _losses(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
