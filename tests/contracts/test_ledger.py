@@ -68,7 +68,7 @@ def ledger(factory):
 def ready(ledger, run="run", names=("silo",), count=10, **terms):
     """Accounts that admitted a plan of `count` steps, and the run open."""
     ledger.open_accounts(account(name, **terms) for name in names)
-    ledger.admit(run, "digest", {name: [(STEP, count)] for name in names}, DELTA)
+    ledger.admit(run, "digest", {name: [(STEP, count)] for name in names}, DELTA, noise_at="silo")
     ledger.open_run(run)
     return ledger
 
@@ -127,7 +127,7 @@ class TestAdmit:
         """A retry after a crash gets the earlier outcome."""
         ready(ledger)
         before = ledger.history(), ledger.balance("silo")
-        ledger.admit("run", "digest", {"silo": [(STEP, 4), (STEP, 6)]}, DELTA)
+        ledger.admit("run", "digest", {"silo": [(STEP, 4), (STEP, 6)]}, DELTA, noise_at="silo")
         assert (ledger.history()[:-1], ledger.balance("silo")) == (before[0][:-1], before[1])
 
     @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ class TestAdmit:
         """Neither the digest nor what stands behind it may change."""
         ready(ledger)
         with pytest.raises(PrivacyError, match="another plan"):
-            ledger.admit("run", digest, {"silo": [(STEP, count)]}, delta)
+            ledger.admit("run", digest, {"silo": [(STEP, count)]}, delta, noise_at="silo")
 
     def test_one_poor_account_stops_all_and_the_refusal_says_what_fits(self, ledger, factory):
         """I4: no account pays if the last cannot; need, left and fit are named, and the fit is true."""
         ledger.open_accounts([account("a"), account("b"), account("z", epsilon=0.5)])
         before = ledger.history()
         with pytest.raises(BudgetRefused, match=r"account 'z': .*epsilon=.* 0.5 of 0.5 is left; (\d+) of 400") as error:
-            ledger.admit("run", "digest", {name: [(STEP, 400)] for name in "abz"}, DELTA)
+            ledger.admit("run", "digest", {name: [(STEP, 400)] for name in "abz"}, DELTA, noise_at="silo")
         assert error.value.exit_code == 3
         assert ledger.history() == before
         assert {ledger.balance(name).epsilon_used for name in "abz"} == {0.0}
@@ -160,31 +160,31 @@ class TestAdmit:
         """Basic composition: a second plan pays on top of the first, in epsilon and in delta."""
         ledger.open_account(account(delta=2e-5))
         for run in ("one", "two"):
-            ledger.admit(run, "digest", {"silo": [(STEP, 10)]}, DELTA)
+            ledger.admit(run, "digest", {"silo": [(STEP, 10)]}, DELTA, noise_at="silo")
         one, two = (ledger.claim(run, "silo").epsilon for run in ("one", "two"))
         assert ledger.balance("silo").epsilon_used == pytest.approx(one + two)
         with pytest.raises(BudgetRefused, match="needs delta=1e-05 and 0 is left"):
-            ledger.admit("three", "digest", {"silo": [(STEP, 1)]}, DELTA)
+            ledger.admit("three", "digest", {"silo": [(STEP, 1)]}, DELTA, noise_at="silo")
 
     def test_a_live_filter_admits_no_plan(self, ledger):
         """Its releases are charged one by one, so charging a plan as well would be double."""
         ledger.open_account(account(currency="rdp"))
         with pytest.raises(ConfigError, match="release by release"):
-            ledger.admit("run", "digest", {"silo": [(STEP, 1)]}, DELTA)
+            ledger.admit("run", "digest", {"silo": [(STEP, 1)]}, DELTA, noise_at="silo")
 
     @pytest.mark.parametrize("delta", [0.0, -1e-5, float("nan"), float("inf"), 1.0])
     def test_a_senseless_delta_is_refused(self, ledger, delta):
         """I8: zero, negative, NaN and infinity are no probabilities."""
         ledger.open_account(account())
         with pytest.raises(ConfigError):
-            ledger.admit("run", "digest", {"silo": [(STEP, 1)]}, delta)
+            ledger.admit("run", "digest", {"silo": [(STEP, 1)]}, delta, noise_at="silo")
 
     @pytest.mark.parametrize("count", [0, -1, float("nan"), 0.5])
     def test_a_senseless_count_is_refused(self, ledger, count):
         """I8: a charge of none, or less, is no charge."""
         ready(ledger)
         with pytest.raises((ConfigError, ValueError)):
-            ledger.admit("other", "digest", {"silo": [(STEP, count)]}, DELTA)
+            ledger.admit("other", "digest", {"silo": [(STEP, count)]}, DELTA, noise_at="silo")
         with pytest.raises((ConfigError, ValueError)):
             ledger.reserve("t", "run", 0, "train", lines("silo", count=count))
         assert ledger.charges("run") == []
@@ -215,7 +215,7 @@ class TestReserve:
         names = ("a", "z")
         if currency == "plan":
             ledger.open_accounts(map(account, names))
-            ledger.admit("run", "digest", {"a": [(STEP, 9)], "z": [(STEP, 2)]}, DELTA)
+            ledger.admit("run", "digest", {"a": [(STEP, 9)], "z": [(STEP, 2)]}, DELTA, noise_at="silo")
         else:
             cost = accounting.rdp_units(STEP, 8.0, Adjacency.ADD_REMOVE)
             poor = accounting.rdp_to_epsilon(2.5 * cost, 8.0, DELTA)
@@ -393,7 +393,7 @@ class TestFence:
     def test_a_run_is_opened_before_it_is_charged(self, ledger):
         """Without a fence nobody could be replaced."""
         ledger.open_account(account())
-        ledger.admit("run", "digest", {"silo": [(STEP, 1)]}, DELTA)
+        ledger.admit("run", "digest", {"silo": [(STEP, 1)]}, DELTA, noise_at="silo")
         with pytest.raises(PrivacyError, match="open_run"):
             ledger.reserve("t", "run", 0, "train", lines("silo"))
 
@@ -512,7 +512,7 @@ class Life:
         self.waiting = []
         self.ledger = Ledger(path)
         self.ledger.open_accounts([account(self.names[0]), account(self.names[1], 1.5, "rdp")])
-        self.ledger.admit(self.run, "digest", {self.names[0]: [(STEP, 4)]}, DELTA)
+        self.ledger.admit(self.run, "digest", {self.names[0]: [(STEP, 4)]}, DELTA, noise_at="silo")
         self.ledger.open_run(self.run)
 
     def reserve(self, count=1):
@@ -558,7 +558,7 @@ class TestProperties:
         n = next(NUMBER)
         ledger.open_accounts([account(f"p{n}", 1000.0), account(f"f{n}", 1000.0, "rdp")])
         listed = [(events.poisson(rate, events.gaussian(sigma)), count) for rate, sigma, count in plan]
-        ledger.admit(f"p{n}", "digest", {f"p{n}": listed}, DELTA)
+        ledger.admit(f"p{n}", "digest", {f"p{n}": listed}, DELTA, noise_at="silo")
         ledger.open_run(f"f{n}")
         ledger.reserve(f"f{n}", f"f{n}", 0, "train", [Line(f"f{n}", Unit.RECORD, events.key(e), c) for e, c in listed])
 

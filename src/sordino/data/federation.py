@@ -66,7 +66,7 @@ class FederatedData:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Records of each client. Private, unless the data is public."""
+        """Records of each client. Public by declaration: divisors and weights are made of them."""
         return tuple(len(rows) for rows in self.rows)
 
     def silo(self, i: int) -> Silo:

@@ -92,7 +92,13 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
             )
         )
     ledger.open_run(run)
-    ledger.admit(run, plan.digest, {a.name: a.events for a in plan.accounts if a.charges}, plan.delta)
+    ledger.admit(
+        run,
+        plan.digest,
+        {a.name: a.events for a in plan.accounts if a.charges},
+        plan.delta,
+        noise_at=plan.experiment.privacy.noise_at,
+    )
     ledger.forfeit_open(run)
     return LedgerBooks(ledger, run)
 

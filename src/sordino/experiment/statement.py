@@ -25,6 +25,8 @@ def _claim(claim: Claim) -> dict[str, Any]:
         "delta": claim.delta,
         "unit": str(claim.unit),
         "adjacency": str(claim.adjacency),
+        "noise_at": None if claim.noise_at is None else str(claim.noise_at),
+        "view": claim.view,
         "accountant": claim.accountant,
         "complete": claim.complete,
         "spent_so_far": claim.spent_so_far,

@@ -60,7 +60,7 @@ samplers: Registry[Sampler] = Registry("sampling")
 @samplers.register("poisson")
 @dataclass(frozen=True)
 class Poisson(Sampler):
-    """Every client joins independently with probability `rate`. The default: best understood and cheapest.
+    """Every client joins independently with probability `rate`. The usual choice: best understood and cheapest.
 
     Args:
         rate: Probability to take part in a round, in (0, 1].

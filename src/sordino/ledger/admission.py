@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
 from sordino.core.errors import BudgetRefused, PrivacyError
+from sordino.core.types import NoiseAt
 from sordino.ledger import amounts, history, pricing, schema
 from sordino.ledger.account import Account
 
 account, admission, kind = schema.account, schema.admission, schema.kind
 line, allowance = schema.admission_line, schema.allowance
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a plan says of itself: whose it is, its digest, its δ, and where its noise is added."""
+
+    run: str
+    digest: str
+    delta: float
+    noise_at: NoiseAt
 
 
 @dataclass(frozen=True)
@@ -46,18 +57,19 @@ def request(terms: Account, account_id: int, counts: pricing.Counts, delta: floa
     )
 
 
-def earlier(db: Connection, run: str, digest: str, delta: float, plan: Mapping[str, pricing.Counts]) -> bool:
+def earlier(db: Connection, terms: Terms, plan: Mapping[str, pricing.Counts]) -> bool:
     """Whether this very plan was admitted before.
 
     Raises:
         PrivacyError: The run was admitted with another plan.
     """
-    row = db.execute(select(admission).where(admission.c.run == run)).one_or_none()
+    row = db.execute(select(admission).where(admission.c.run == terms.run)).one_or_none()
     if row is None:
         return False
-    if (row.digest, row.delta, allowed(db, run)) != (digest, delta, dict(plan)):
+    known = Terms(row.run, row.digest, row.delta, NoiseAt(row.noise_at))
+    if (known, allowed(db, terms.run)) != (terms, dict(plan)):
         raise PrivacyError.about(
-            "admit", "was admitted with another plan", "a changed plan is a new run", run=run, digest=row.digest
+            "admit", "was admitted with another plan", "a changed plan is a new run", run=terms.run, digest=row.digest
         )
     return True
 
@@ -81,14 +93,15 @@ class Short(Exception):
     """An account cannot pay: undoes the transaction, so that the reason is worked out without holding the lock."""
 
 
-def admit(db: Connection, run: str, digest: str, delta: float, requests: Sequence[Request]) -> None:
+def admit(db: Connection, terms: Terms, requests: Sequence[Request]) -> None:
     """Charge all accounts in the caller's transaction.
 
     Raises:
         Short: One of them cannot pay.
     """
-    db.execute(insert(admission).values(run=run, digest=digest, delta=delta))
-    number = db.execute(select(admission.c.id).where(admission.c.run == run)).scalar_one()
+    plan = asdict(terms) | {"noise_at": str(terms.noise_at)}
+    db.execute(insert(admission).values(**plan))
+    number = db.execute(select(admission.c.id).where(admission.c.run == terms.run)).scalar_one()
     kinds = kind_ids(db, {key for item in requests for key, _ in item.counts})
     db.execute(
         insert(line),
@@ -114,7 +127,7 @@ def admit(db: Connection, run: str, digest: str, delta: float, requests: Sequenc
     )
     if pay(db, number) != len(requests):
         raise Short
-    history.append(db, "admitted", {"run": run, "digest": digest, "delta": delta, "lines": _grouped(requests)})
+    history.append(db, "admitted", {**plan, "lines": _grouped(requests)})
 
 
 def kind_ids(db: Connection, keys: set[str]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from sordino.core.errors import PrivacyError
-from sordino.core.types import Adjacency, Unit
+from sordino.core.types import Adjacency, NoiseAt, Unit
 from sordino.ledger import history, pricing, reading, schema
 from sordino.ledger.account import Account
 
@@ -16,6 +16,13 @@ account, admission, allowance = schema.account, schema.admission, schema.allowan
 charge_table, line, kind = schema.charge, schema.charge_line, schema.kind
 
 _MINT = object()
+
+VIEWS = {
+    NoiseAt.SILO: "everybody outside the silo",
+    NoiseAt.SUM: "whoever sees sums only",
+    NoiseAt.COORDINATOR: "whoever sees released models; the coordinator is trusted",
+    None: "whoever sees the releases",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +36,7 @@ class Claim:
         plan: Digest of the frozen plan; none under a live filter.
         unit: Whose presence is hidden.
         adjacency: The neighbouring relation.
+        noise_at: Where noise was added, hence against whom epsilon holds; not known under a live filter.
         epsilon: The guarantee: that of the whole plan, or the limit of the live filter, because when a run stopped
             may depend on what it had released. Every report prints this one.
         delta: Its failure probability.
@@ -47,6 +55,7 @@ class Claim:
     plan: str | None
     unit: Unit
     adjacency: Adjacency
+    noise_at: NoiseAt | None
     epsilon: float
     delta: float
     accountant: str
@@ -56,6 +65,11 @@ class Claim:
     complete: bool
     test: bool
     ledger_sha256: str
+
+    @property
+    def view(self) -> str:
+        """Against whom epsilon holds."""
+        return VIEWS[self.noise_at]
 
     def __post_init__(self, mint: object) -> None:
         if mint is not _MINT:
@@ -133,6 +147,7 @@ def _plan_claim(terms: Account, grant: Any, planned: pricing.Counts, shared: dic
     return Claim(
         mint=_MINT,
         plan=grant["digest"],
+        noise_at=NoiseAt(grant["noise_at"]),
         epsilon=grant["epsilon"],
         delta=grant["delta"],
         accountant=grant["accountant"],
@@ -147,6 +162,7 @@ def _filter_claim(terms: Account, units: int, shared: dict[str, Any]) -> Claim:
     return Claim(
         mint=_MINT,
         plan=None,
+        noise_at=None,
         epsilon=terms.epsilon,
         delta=terms.delta,
         accountant=f"rdp filter, order {terms.order:g}",

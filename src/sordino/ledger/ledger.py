@@ -17,6 +17,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from sordino.core import checks
 from sordino.core.errors import ConfigError, PrivacyError
+from sordino.core.types import NoiseAt
 from sordino.ledger import admission, amounts, charging, claim, history, pricing, reading, schema
 from sordino.ledger.account import Account, Balance
 from sordino.ledger.claim import Claim
@@ -90,7 +91,9 @@ class Ledger:
         with self._store.read() as db:
             return [terms for _, terms in reading.accounts(db).values()]
 
-    def admit(self, run: str, digest: str, requests: Mapping[str, events.Events], delta: float) -> None:
+    def admit(
+        self, run: str, digest: str, requests: Mapping[str, events.Events], delta: float, *, noise_at: NoiseAt
+    ) -> None:
         """Charge a whole frozen plan to every account that it names, or to none.
 
         Args:
@@ -98,6 +101,7 @@ class Ledger:
             digest: The plan's digest. Admitting the same plan again changes nothing.
             requests: Every event of the plan with its count, by account.
             delta: The plan's δ, in (0, 1).
+            noise_at: Where the plan's noise is added, hence against whom its ε holds.
 
         Raises:
             BudgetRefused: An account cannot pay; says what it needs, what is left and what would fit.
@@ -113,19 +117,20 @@ class Ledger:
                 "admit", "needs a run, a digest and events for every account", run=run, digest=digest
             )
         delta = float(delta)
+        terms = admission.Terms(run, digest, delta, NoiseAt(noise_at))
         plan = {name: pricing.counts(requests[name]) for name in sorted(requests)}
         known = self._accounts(plan)
         for name in plan:
             if known[name][1].currency != "plan":
                 raise ConfigError.about("admit", "pays release by release", "leave it out of the plan", account=name)
         with self._store.read() as db:
-            if admission.earlier(db, run, digest, delta, plan):
+            if admission.earlier(db, terms, plan):
                 return
         asked = [admission.request(known[name][1], known[name][0], counts, delta) for name, counts in plan.items()]
         try:
             with self._store.write() as db:
-                if not admission.earlier(db, run, digest, delta, plan):
-                    admission.admit(db, run, digest, delta, asked)
+                if not admission.earlier(db, terms, plan):
+                    admission.admit(db, terms, asked)
         except admission.Short:
             with self._store.read() as db:
                 raise admission.refusal(db, asked, delta) from None

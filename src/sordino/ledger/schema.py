@@ -88,6 +88,8 @@ admission = Table(
     Column("run", Text, nullable=False, unique=True),
     Column("digest", Text, nullable=False),
     Column("delta", Float, nullable=False),
+    Column("noise_at", Text, nullable=False),
+    _in("noise_at", ("silo", "sum", "coordinator")),
 )
 
 admission_line = Table(

@@ -132,7 +132,7 @@ class Replay:
         run = body["run"]
         if run in self.admissions:
             yield f"admits run {run!r} a second time"
-        self.admissions[run] = {"run": run, "digest": body["digest"], "delta": body["delta"]}
+        self.admissions[run] = {name: body[name] for name in ("run", "digest", "delta", "noise_at")}
         for epsilon, accountant, epsilon_units, delta_units, counts, names in body["lines"]:
             for name in names:
                 self.accounts[name]["spent_units"] += epsilon_units

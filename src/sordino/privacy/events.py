@@ -56,18 +56,18 @@ def truncated_poisson(population: int, rate: float, cap: int, noise_multiplier: 
     return _module().TruncatedSubsampledGaussianDpEvent(population, rate, cap, noise_multiplier)
 
 
-def noise_multiplier(event: Event) -> float:
-    """The noise multiplier of the mechanism inside an event, under whatever sampling.
+def noise_of(event: Event) -> tuple[str, float]:
+    """The law and multiplier of the noise inside an event, under whatever sampling.
 
-    >>> noise_multiplier(poisson(0.5, gaussian(2)))
-    2.0
+    >>> noise_of(poisson(0.5, gaussian(2)))
+    ('gaussian', 2.0)
     """
     inner: Any = event
     while not hasattr(inner, "noise_multiplier"):
         inner = getattr(inner, "event", None)
         if inner is None:
             raise ConfigError.about("events", "has no noise multiplier", event=event)
-    return float(inner.noise_multiplier)
+    return "laplace" if "Laplace" in type(inner).__name__ else "gaussian", float(inner.noise_multiplier)
 
 
 @functools.cache

@@ -189,9 +189,11 @@ class Door:
     source: NoiseSource
 
     def __post_init__(self) -> None:
-        charged, drawn = events.noise_multiplier(self.charged), events.noise_multiplier(self.mechanism.event())
-        if charged > drawn:
-            raise PrivacyError.about("door", f"draws less noise than the {charged:g} it is charged for", drawn=drawn)
+        (law, charged), (drawn_law, drawn) = events.noise_of(self.charged), events.noise_of(self.mechanism.event())
+        if law != drawn_law or charged > drawn:
+            raise PrivacyError.about(
+                "door", f"is not the {law} noise of {charged:g} that is charged", noise=drawn_law, multiplier=drawn
+            )
 
     def __call__(self, total: BoundedSum) -> Vector:
         """Release one sum.

@@ -117,7 +117,7 @@ def test_no_kill_overspends_or_publishes_what_was_not_committed(tmp_path, proces
         ledger.open_account(Account("pool", epsilon=room, currency="rdp", order=8.0, **shared))
         for n in range(processes):
             ledger.open_account(Account(f"run{n}", epsilon=8.0, **shared))
-            ledger.admit(f"run{n}", "digest", {f"run{n}": [(STEP, ROUNDS)]}, DELTA)
+            ledger.admit(f"run{n}", "digest", {f"run{n}": [(STEP, ROUNDS)]}, DELTA, noise_at="silo")
 
     killed = live(tmp_path, processes, seed)
     assert killed > 0

@@ -114,7 +114,7 @@ class TestClaim:
             ledger.open_account(Account(**TERMS))
             from sordino.privacy import events
 
-            ledger.admit("run", "digest", {"silo": [(events.gaussian(4.0), 1)]}, 1e-5)
+            ledger.admit("run", "digest", {"silo": [(events.gaussian(4.0), 1)]}, 1e-5, noise_at="silo")
             claim = ledger.claim("run", "silo")
         with pytest.raises((PrivacyError, ValueError)):
             dataclasses.replace(claim, epsilon=0.0)

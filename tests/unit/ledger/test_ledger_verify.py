@@ -24,7 +24,7 @@ def original(tmp_path_factory):
     with Ledger(path) as ledger:
         ledger.open_account(Account("plan", **SHARED))
         ledger.open_account(Account("live", currency="rdp", order=8.0, **SHARED))
-        ledger.admit("run", "digest", {"plan": [(STEP, 9)]}, 1e-5)
+        ledger.admit("run", "digest", {"plan": [(STEP, 9)]}, 1e-5, noise_at="silo")
         ledger.open_run("run")
         for txid in ("gone", "published", "committed", "reserved"):
             lines = [Line(name, Unit.RECORD, KEY, 1) for name in ("plan", "live")]
