@@ -23,12 +23,14 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -168,6 +170,8 @@ class Case:
         """What is wrong with what the last attempt left behind."""
         if not self.folder.ledger.exists():
             return ["drawn without a ledger"] if self.drawn.exists() else []
+        if self._unmade():
+            return []
         report = verify(self.folder.ledger)
         problems = [f"verify: {problem}" for problem in report.problems]
         with Ledger(self.folder.ledger, read_only=True) as ledger:
@@ -178,6 +182,12 @@ class Case:
         problems += self._memory(states, digests, used)
         problems += self._checkpoint(states)
         return problems
+
+    def _unmade(self) -> bool:
+        """Whether the kill hit the making of the ledger's file: then nothing can have been charged, or drawn."""
+        with closing(sqlite3.connect(self.folder.ledger)) as db:
+            tables_ = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        return tables_ == 0 and not self.drawn.exists()
 
     def _draws(self, states: dict[str, str]) -> list[str]:
         if not self.drawn.exists():

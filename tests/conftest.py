@@ -53,7 +53,7 @@ classes = ["0", "1"]
 public = true
 [model.logistic]
 [privacy]
-noise_multiplier = 0.5
+noise_multiplier = 1.0
 silos_per_person = 1
 [local]
 lr = 0.5

@@ -18,9 +18,7 @@ SAMPLERS = {
     "fixed_size": "{ size = 3 }",
 }
 COMBINATIONS = list(
-    itertools.product(
-        ("record", "user", "client"), ("silo", "sum", "coordinator"), SAMPLERS, ("gaussian", "laplace")
-    )
+    itertools.product(("record", "user", "client"), ("silo", "sum", "coordinator"), SAMPLERS, ("gaussian", "laplace"))
 )
 
 
@@ -65,6 +63,6 @@ def test_a_combination_runs_or_is_refused_with_one_line(table, capsys, unit, noi
     assert code == 0, error
     summary = json.loads(out)
     assert (summary["unit"], summary["noise_at"], summary["mechanism"]) == (unit, noise_at, mechanism)
-    assert 0 < summary["epsilon"]
+    assert summary["epsilon"] > 0
     (folder,) = runs.iterdir()
     assert verify(folder / "ledger.db").ok

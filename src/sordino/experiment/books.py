@@ -91,7 +91,6 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
                 test=test,
             )
         )
-    ledger.open_run(run)
     ledger.admit(
         run,
         plan.digest,
@@ -99,6 +98,7 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
         plan.delta,
         noise_at=plan.experiment.privacy.noise_at,
     )
+    ledger.open_run(run)
     ledger.forfeit_open(run)
     return LedgerBooks(ledger, run)
 

@@ -117,7 +117,7 @@ class Local:
     epochs: int | None = None
     batch_size: int | None = None
     momentum: float = 0.0
-    engine: Literal["auto", "opacus", "vmap", "oracle"] = "auto"
+    engine: Literal["auto", "bookkeeping", "opacus", "vmap", "oracle"] = "auto"
 
     def __post_init__(self) -> None:
         for name in ("lr", "noise_walk", "clip"):

@@ -123,7 +123,7 @@ class RunFolder:
         if not file.exists():
             return None
         try:
-            with np.load(file) as arrays:
+            with file.open("rb") as opened, np.load(opened) as arrays:
                 meta = json.loads(arrays["meta"].tobytes())
                 part = {key: arrays[key] for key in arrays.files}
             return State(

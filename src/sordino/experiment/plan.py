@@ -306,7 +306,9 @@ def _views(
     worst = max(charged, key=lambda a: a.epsilon)
     share = worst.noise_multiplier / math.sqrt(cohort)
     terms = paying.Account(worst.name, worst.client, worst.units, None)
-    left = best_epsilon(paying.charged_events(experiment, terms, share, len(population)), delta, adjacency=adjacency).epsilon
+    left = best_epsilon(
+        paying.charged_events(experiment, terms, share, len(population)), delta, adjacency=adjacency
+    ).epsilon
     return {
         "final model": epsilon,
         "another silo": epsilon,
