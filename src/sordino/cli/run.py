@@ -35,7 +35,7 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
       sordino run examples/heart.toml --set privacy.epsilon=1.0 --no-compare --json
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.cli.show import show_comparison, show_head, show_result
-    from sordino.experiment.compare import compare
+    from sordino.experiment.compare import compare, require_public
     from sordino.experiment.config import read
     from sordino.experiment.folder import RunFolder
     from sordino.experiment.plan import make_plan
@@ -45,6 +45,9 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
 
     experiment = read(file, overrides)
     population = load(experiment)
+    wanted = experiment.compare if not no_compare else None
+    if wanted is not None:
+        require_public(population)
     plan = make_plan(experiment, population)
     if not as_json:
         show_head(plan_json(plan), population.source)
@@ -53,7 +56,7 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
         result = run(plan, population, text, runs, progress=progress)
     folder = RunFolder(result.folder)
     table = folder.read("compare.json")
-    if table is None and experiment.compare is not None and not no_compare:
+    if table is None and wanted is not None:
         with _steps(quiet=as_json) as step:
             table = [row.to_plain() for row in compare(experiment, progress=step)]
         folder.write("compare.json", table)

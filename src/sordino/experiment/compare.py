@@ -59,16 +59,25 @@ def compare(experiment: Experiment, *, progress: Callable[[str], None] = lambda 
     if wanted is None:
         return []
     populations = [load(config.changed(experiment, evaluation__split=s)) for s in range(wanted.splits)]
-    if not populations[0].public:
-        raise PrivacyError.about(
-            "compare", "trains on the data once per row, each a release", "drop [compare]: it is for public data"
-        )
+    require_public(populations[0])
     rows = []
     for label, changed, cut in _settings(experiment, populations[0]):
         progress(label)
         results = [trial(changed, cut(population), population) for population in populations]
         rows.append(Row(label, results[0][0], _figures([result for _, result in results])))
     return rows
+
+
+def require_public(population: Population) -> None:
+    """Refuse to compare on private data, before anything has run.
+
+    Raises:
+        PrivacyError: The data are not public.
+    """
+    if not population.public:
+        raise PrivacyError.about(
+            "compare", "trains on the data once per row, each a release", "drop [compare]: it is for public data"
+        )
 
 
 Cut = Callable[[Population], Population]
