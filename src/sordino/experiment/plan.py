@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sordino.core.errors import BudgetRefused, ConfigError
-from sordino.core.registry import single
+from sordino.core.registry import Registry, single
 from sordino.core.types import Adjacency, NoiseAt, Unit
 from sordino.experiment import accounts as paying
 from sordino.experiment import config
 from sordino.experiment.config import FIT, Experiment
 from sordino.experiment.forecast import Forecast, forecast
 from sordino.experiment.population import Population
+from sordino.federation.strategies import strategies
 from sordino.local.models import models
+from sordino.local.objectives import objectives
 from sordino.privacy import calibration, events
 from sordino.privacy.accounting import best_epsilon
 from sordino.privacy.silos import federation_epsilon
@@ -108,6 +110,7 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
         PrivacyError: No sound guarantee exists for the combination, or the plan cannot learn.
     """
     size = _parameters(experiment, population)
+    _check_parts(experiment)
     if experiment.privacy.non_private:
         return _non_private(experiment, population, size)
     delta = _delta(experiment, population)
@@ -335,6 +338,17 @@ def _parameters(experiment: Experiment, population: Population) -> int:
     name, options = single("model", experiment.model)
     shapes = models.build(name, options, f"model.{name}").shapes(population.spec)
     return sum(math.prod(shape) for _, shape in shapes)
+
+
+def _check_parts(experiment: Experiment) -> None:
+    """Strategy and objective have no part in the price, but a plan that could not run is no plan."""
+    parts: tuple[tuple[str, Registry[Any], dict[str, Any]], ...] = (
+        ("strategy", strategies, experiment.strategy),
+        ("objective", objectives, experiment.objective),
+    )
+    for where, registry, table in parts:
+        name, options = single(where, table)
+        registry.build(name, options, f"{where}.{name}")
 
 
 def _non_private(experiment: Experiment, population: Population, size: int) -> Plan:
