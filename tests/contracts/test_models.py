@@ -143,3 +143,16 @@ def test_descriptions_do_not_import_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_scales_change_the_steps_of_a_network_and_not_its_function():
+    """A scaled layer starts as the same function; one step in the stored parameters moves it scale² as far."""
+    spec = InputSpec((1, 28, 28), classes=10)
+    plain, scaled = (models.build("cnn", table).build(spec, 0) for table in ({}, {"scales": [1, 2, 0.7, 1.5]}))
+    x = torch.rand(3, 1, 28, 28)
+
+    torch.testing.assert_close(plain(x), scaled(x), rtol=1e-4, atol=1e-5)
+    for module in (plain, scaled):
+        module(x)[:, 0].sum().backward()
+    torch.testing.assert_close(plain.conv2.weight.grad * 2, scaled.conv2.weight.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(plain.hidden.weight.grad * 0.7, scaled.hidden.weight.grad, rtol=1e-4, atol=1e-5)

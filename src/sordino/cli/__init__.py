@@ -13,7 +13,7 @@ from sordino.core.errors import SordinoError
 
 VERBS = {
     "init": "Write a commented experiment file for a task.",
-    "plan": "Price an experiment: noise, epsilon, attack bounds, forecast. Touches no private data.",
+    "plan": "Price an experiment: noise, epsilon, attack bounds, forecast. Trains and releases nothing.",
     "run": "Run an experiment here; goes on where it was interrupted.",
     "ledger": "Accounts, history and verification of a ledger.",
     "data": "Fetch and describe data sets that packages carry.",

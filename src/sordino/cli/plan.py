@@ -16,8 +16,8 @@ from sordino.cli.options import as_json, echo_json, experiment_file
 def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, force: bool) -> None:
     """Price an experiment: noise, guarantee, attack bounds, composition, signal-to-noise.
 
-    Reads the number of records per client and the shape of a record, never a value. Whatever is left out of
-    epsilon, noise multiplier, rounds ("fit") and local batch ("fit") is found.
+    Trains nothing and releases nothing; what it prints depends on the number of records per client and on their
+    shape only. Whatever is left out of epsilon, noise multiplier, rounds ("fit") and local batch ("fit") is found.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ from sordino.cli.options import as_json, echo_json, experiment_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sordino.experiment.run import Progress
+    from sordino.experiment.progress import Progress
 
 
 @click.command("run")

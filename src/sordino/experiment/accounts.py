@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sordino.core.errors import ConfigError, PrivacyError
+from sordino.core.errors import PrivacyError
 from sordino.core.registry import single
 from sordino.core.types import Adjacency, NoiseAt, Unit
+from sordino.experiment import soundness
 from sordino.experiment.config import Experiment
 from sordino.federation.mechanisms import mechanisms
-from sordino.federation.pipeline import Pipeline
 from sordino.federation.sampling import Sampler, samplers
 from sordino.privacy import events
 
@@ -65,7 +65,7 @@ def accounts(experiment: Experiment, names: Sequence[str], units: Sequence[int])
         PrivacyError: One that has no sound guarantee.
     """
     privacy, sampler = experiment.privacy, sampler_of(experiment)
-    _refuse_unsound(experiment, sampler)
+    soundness.check(experiment, sampler)
     if privacy.unit is Unit.CLIENT and not sampler.public:
         return (Account(CLIENTS, None, len(names), privacy.epsilon),)
 
@@ -120,93 +120,3 @@ def adjacency_of(experiment: Experiment) -> Adjacency:
             "privacy", f"has no sound price here; this plan allows {', '.join(allowed)}", adjacency=str(wanted)
         )
     return wanted
-
-
-def _refuse_unsound(experiment: Experiment, sampler: Sampler) -> None:
-    privacy, local = experiment.privacy, experiment.local
-    if (privacy.unit is Unit.CLIENT) and privacy.noise_at is NoiseAt.SUM:
-        raise ConfigError.about("privacy", "is not offered yet for clients", "use coordinator", noise_at="sum")
-    if (privacy.unit is not Unit.CLIENT) and privacy.noise_at is NoiseAt.COORDINATOR:
-        raise PrivacyError.about(
-            "privacy", "would send un-noised record gradients", 'use noise_at = "silo"', noise_at="coordinator"
-        )
-    if privacy.noise_at is NoiseAt.SILO and not sampler.public:
-        raise PrivacyError.about(
-            "sampling",
-            "earns nothing with noise at the silo: the coordinator sees who sends",
-            "use `all` or `round_robin`",
-            sampling=next(iter(experiment.sampling)),
-        )
-    if privacy.unit is not Unit.CLIENT and local.clip is None:
-        raise ConfigError.about("local", "lacks the key 'clip'", "write e.g. `clip = 0.5`")
-    if privacy.unit is not Unit.CLIENT and (local.epochs or local.batch_size):
-        raise ConfigError.about(
-            "local",
-            "serve clients as a whole; records are sampled by rate",
-            "use steps and batch",
-            epochs=local.epochs,
-            batch_size=local.batch_size,
-        )
-    if privacy.unit is not Unit.CLIENT and experiment.stages:
-        raise ConfigError.about("stages", "act on client updates; records are clipped by local.clip", "drop the stages")
-    if privacy.noise_at is NoiseAt.SUM:
-        _refuse_unsummed(experiment, sampler)
-    if privacy.unit is Unit.CLIENT:
-        _refuse_for_clients(experiment)
-    elif privacy.mechanism == "laplace":
-        raise ConfigError.about(
-            "privacy",
-            "would need L1-clipped gradients, useless in many dimensions",
-            'use "gaussian"',
-            mechanism="laplace",
-        )
-
-
-def _refuse_for_clients(experiment: Experiment) -> None:
-    """Refuse what would be ignored where whole clients are protected, and updates that nothing bounds."""
-    privacy, local = experiment.privacy, experiment.local
-    bound = Pipeline.from_tables(experiment.stages).bound()
-    if privacy.mechanism == "laplace" and bound.l1 is None:
-        raise ConfigError.about("privacy", "needs an L1 bound", "use the stage clip_l1", mechanism="laplace")
-    if privacy.noise_at is NoiseAt.SILO and any("adaptive_clip" in table for table in experiment.stages):
-        raise ConfigError.about(
-            "stages", "needs a sum over clients", "use clip with noise at the silo", stage="adaptive_clip"
-        )
-    require_step_size(experiment)
-    if local.batch != "full":
-        raise ConfigError.about("local", "samples records, not clients", "use batch_size", batch=local.batch)
-    if local.clip is not None:
-        raise ConfigError.about("local", "clips records, not clients", "use a 'clip' stage", clip=local.clip)
-    if experiment.weights == "noise_aware":
-        raise ConfigError.about(
-            "experiment", "weighs silos by their noise, not clients", "drop it", weights="noise_aware"
-        )
-
-
-def require_step_size(experiment: Experiment) -> None:
-    """Plain training has no noise for `noise_walk` to take its step size from."""
-    if experiment.local.lr is None:
-        raise ConfigError.about("local", "lacks the key 'lr'", "noise_walk serves only noise at silo or sum")
-
-
-def _refuse_unsummed(experiment: Experiment, sampler: Sampler) -> None:
-    if not experiment.simulation.secure_sum:
-        raise ConfigError.about(
-            "privacy",
-            "needs secure summation, which this engine only plays",
-            "set simulation.secure_sum = true",
-            noise_at="sum",
-        )
-    if not sampler.public or experiment.local.steps != 1:
-        raise PrivacyError.about(
-            "local", "must be 1 with a public cohort: one noised sum a round", steps=experiment.local.steps
-        )
-    if experiment.privacy.silos_per_person != 1:
-        raise PrivacyError.about(
-            "privacy",
-            "is needed for one noise on the sum: a person in m silos moves it m times as far",
-            "set silos_per_person = 1 if nobody is in two silos, or use noise_at = 'silo'",
-            silos_per_person=experiment.privacy.silos_per_person,
-        )
-    if any(silo.epsilon is not None for silo in experiment.silos.values()):
-        raise ConfigError.about("silos", "cannot differ when one noise serves the sum", "drop the silos' epsilon")

@@ -51,6 +51,7 @@ def build(plan: Plan, population: Population, *, probe: bool = True) -> Built:
         from sordino.local.losses import cross_entropy
         from sordino.local.probe import probe as probe_model
         from sordino.local.probe import synthetic
+        from sordino.local.state import classify, refuse_private_dependence
     except ImportError as missing:
         raise ConfigError.about("run", f"needs {missing.name}", "pip install 'sordino[train]'") from None
     name, options = single("model", experiment.model)
@@ -58,6 +59,7 @@ def build(plan: Plan, population: Population, *, probe: bool = True) -> Built:
     layout = Layout.of(module)
     if probe and plan.private:
         probe_model(module, cross_entropy, *synthetic(population.spec))
+        refuse_private_dependence(experiment.privacy.unit, classify(module, layout))
     name, options = single("objective", experiment.objective)
     objective = objectives.build(name, options, f"objective.{name}")
     setup = Setup(

@@ -21,7 +21,7 @@ from sordino.core.errors import ConfigError
 from sordino.core.types import Adjacency, NoiseAt, Unit
 
 FIT = "fit"
-"""Written in place of one of rounds, batch, noise_multiplier or epsilon's companions: find it from the others."""
+"""Written in place of `rounds` or `local.batch`: find it from the others."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Privacy:
 
 @dataclass(frozen=True)
 class SiloTable:
-    """One silo's own terms: a smaller epsilon for more sensitive data, or its public number of records."""
+    """One silo's own terms: a smaller epsilon for more sensitive data."""
 
     epsilon: float | None = None
 

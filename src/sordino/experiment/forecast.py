@@ -3,7 +3,7 @@
 One step moves the model by at most the clip norm; the noise in the same step has length std·√d. Over a run of
 T steps signal adds up like T and noise like √T, so the run's ratio is √T times a step's.
 
-Measured on the digits benchmark (BENCHMARKS page): a run's ratio below 0.5 stays near chance, 1 to 2 gives half
+Measured on the digits benchmark (BENCHMARKS.md): a run's ratio below 0.5 stays near chance, 1 to 2 gives half
 of what is possible, above 4 costs a few points.
 """
 
@@ -18,6 +18,7 @@ from sordino.core.types import NoiseAt, Unit
 from sordino.experiment import accounts as paying
 from sordino.experiment.config import Experiment
 from sordino.experiment.population import Population
+from sordino.privacy.forecast import signal_to_noise
 from sordino.privacy.weights import noise_aware
 
 HOPELESS = 0.5
@@ -95,9 +96,12 @@ def forecast(
         return weights, Forecast(math.inf, math.inf, experiment.count)
     std = _step_std(experiment, sizes, stds, weights, share)
     each = experiment.local.steps if experiment.privacy.unit is not Unit.CLIENT else 1
-    step = 1.0 / (std * math.sqrt(parameters))
     steps = experiment.count * each
-    return weights, Forecast(step, step * math.sqrt(steps), steps, noise_multiplier=max(multipliers))
+    step, run = (
+        signal_to_noise(clip=1.0, noise_multiplier=std, dimension=parameters, expected=1.0, releases=n)
+        for n in (1, steps)
+    )
+    return weights, Forecast(step, run, steps, noise_multiplier=max(multipliers))
 
 
 def _noise_stds(experiment: Experiment, sizes: list[float], multipliers: Sequence[float]) -> list[float]:

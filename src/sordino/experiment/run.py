@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sordino.core.errors import SordinoError, VerificationError
+from sordino.core.errors import PrivacyError, SordinoError, VerificationError
 from sordino.core.types import Unit, Vector
-from sordino.experiment import accounts as paying
 from sordino.experiment.books import NoBooks, open_books
 from sordino.experiment.build import Built, build
 from sordino.experiment.folder import RunFolder
 from sordino.experiment.metrics import metrics
 from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
+from sordino.experiment.progress import Progress, Spent
 from sordino.experiment.render import finite, plan_json
 from sordino.experiment.rounds import Books, State
 from sordino.experiment.settings import setting_of
 from sordino.ledger import Claim, Ledger
 from sordino.privacy import events
-from sordino.privacy.accounting import epsilon
-from sordino.privacy.relations import Accountant, plan_of, supports
 from sordino.privacy.silos import federation_epsilon
 
 if TYPE_CHECKING:
     from sordino.local.layout import Layout
-
-
-QUICK: tuple[Accountant, ...] = ("gdp", "rdp")
-"""Accountants that answer between two rounds, the exact one first."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What may be shown after a round: public and released numbers only."""
-
-    round: int
-    rounds: int
-    spent: float
-    limit: float
 
 
 @dataclass(frozen=True)
@@ -102,6 +85,7 @@ def run(
         state = loop.rounds(folder.load() or loop.start(built.start), setting)
         model = loop.average.result(state.average)
         claims = tuple(ledger.claims(_name(plan))) if ledger is not None else ()
+        _compare_with_plan(plan, claims)
         summary = plan_json(plan)
         summary |= _claimed(plan, summary["silos"], claims)
         summary |= {"metrics": metrics(built.setup, model).to_plain(), "run_folder": str(folder.path)}
@@ -142,40 +126,6 @@ def _claims_of_finished(plan: Plan, folder: RunFolder) -> tuple[Claim, ...]:
     return claims
 
 
-class Spent:
-    """Epsilon so far of the account with the weakest guarantee: an upper bound that is cheap to show.
-
-    Exact where no sampling is involved; otherwise by RDP, which is quick, and never above the plan's own epsilon,
-    which is what the ledger charged at the start. At the end it is that epsilon.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self._rounds = plan, plan.experiment.count
-        if plan.private:
-            events_ = plan.worst.events
-            self._accountant: Accountant | None = next(
-                (a for a in QUICK if supports(a, plan.adjacency, plan_of(events_))), None
-            )
-
-    def at(self, round_: int) -> Progress:
-        """What may be shown after `round_` rounds."""
-        plan = self._plan
-        if not plan.private:
-            return Progress(round_, self._rounds, math.inf, math.inf)
-        limit = plan.worst.epsilon
-        return Progress(round_, self._rounds, min(limit, self._price(round_)), limit)
-
-    def _price(self, round_: int) -> float:
-        plan, worst = self._plan, self._plan.worst
-        charged = paying.releases(plan.experiment, worst.client, len(plan.clients), round_)
-        if charged == 0:
-            return 0.0
-        if charged >= worst.releases or self._accountant is None:
-            return worst.epsilon
-        ((event, _),) = worst.events
-        return epsilon([(event, charged)], plan.delta, adjacency=plan.adjacency, accountant=self._accountant)
-
-
 def _line(progress: Progress, built: Built, state: State) -> dict[str, Any]:
     line: dict[str, Any] = {"round": progress.round}
     if built.setup.plan.private:
@@ -197,6 +147,15 @@ def _claimed(plan: Plan, silos: list[dict[str, Any]], claims: tuple[Claim, ...])
         "silos": paid,
         "ledger_sha256": claims[0].ledger_sha256 if claims else None,
     }
+
+
+def _compare_with_plan(plan: Plan, claims: tuple[Claim, ...]) -> None:
+    """What ran is what was accounted: every planned release was charged, and nothing else."""
+    planned = {account.name: sorted(account.charges) for account in plan.accounts if account.charges}
+    charged = {claim.account: sorted(claim.events) for claim in claims}
+    if planned != charged:
+        differ = sorted(name for name in planned.keys() | charged.keys() if planned.get(name) != charged.get(name))
+        raise PrivacyError.about("run", "were charged for other releases than the plan's", accounts=differ)
 
 
 def claimed_epsilon(plan: Plan, claims: tuple[Claim, ...]) -> float:

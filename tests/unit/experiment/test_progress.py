@@ -10,7 +10,8 @@ from sordino.core.types import Adjacency
 from sordino.experiment.config import parse
 from sordino.experiment.plan import make_plan
 from sordino.experiment.population import load
-from sordino.experiment.run import Spent, run
+from sordino.experiment.progress import Spent
+from sordino.experiment.run import run
 from sordino.ledger import Ledger
 from sordino.privacy.accounting import best_epsilon
 

@@ -88,3 +88,18 @@ def test_a_share_is_a_share():
     """Outside [0, 1] is refused."""
     with pytest.raises(ConfigError, match="share"):
         TailAverage(1.5)
+
+
+def test_debiased_momentum_moves_at_full_pace_from_the_first_round():
+    """A constant mean moves the model by lr/(1 − beta) in every round; without it the first moves are short."""
+    mean = np.ones(3, np.float32)
+    moves = {}
+    for debias in (False, True):
+        strategy = Momentum(lr=0.2, beta=0.8, debias=debias)
+        state = strategy.init(np.zeros(3, np.float32))
+        for _ in range(4):
+            before, state = state.model, strategy.step(state, mean)
+            moves.setdefault(debias, []).append(float((state.model - before)[0]))
+
+    np.testing.assert_allclose(moves[True], 1.0, rtol=1e-6)
+    assert moves[False][0] == pytest.approx(0.2)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Update, Vector
-from sordino.experiment.settings.setup import Cohort, Setting, Setup
+from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
 from sordino.experiment.settings.training import plain_change
 from sordino.federation.pipeline import Pipeline
 from sordino.privacy.permits import Line, Reservation
 
 
 @dataclass(frozen=True)
-class ClientAtCoordinator:
+class ClientAtCoordinator(Setting):
     """Local training of any kind; then weight → clip → sum → noise, divided by the expected cohort.
 
     Guarantee: against whoever sees released models. The coordinator itself sees raw updates.
@@ -34,8 +33,6 @@ class ClientAtCoordinator:
         return self.setup.lines(cohort, 1)
 
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
-        if reservation is None:
-            raise PrivacyError.about("release", "has no reservation", "reserve the round first", round=plan.round)
         setup = self.setup
 
         def work(client: int, start: Vector, announced: RoundPlan) -> Update:
@@ -44,7 +41,7 @@ class ClientAtCoordinator:
         updates = setup.engine.run(plan, cohort, model, work)
         total = self.pipeline.total(updates, plan, setup.layout.size, setup.unit)
         payers = {setup.account(int(c)).name: setup.account(int(c)) for c in cohort} or {"": setup.plan.accounts[0]}
-        return setup.door(list(payers.values()), reservation)(total)
+        return setup.door(list(payers.values()), paid(reservation))(total)
 
     def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:
         vector, pipeline = self.pipeline.settle(released, plan)

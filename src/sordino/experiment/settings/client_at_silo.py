@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Update, Vector
-from sordino.experiment.settings.setup import Cohort, Setting, Setup
+from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
 from sordino.experiment.settings.training import plain_change
 from sordino.federation.aggregators.sum import Sum
 from sordino.federation.pipeline import Pipeline
@@ -15,7 +14,7 @@ from sordino.privacy.permits import Line, Reservation
 
 
 @dataclass(frozen=True)
-class ClientAtSilo:
+class ClientAtSilo(Setting):
     """clip → noise → send; the coordinator only averages.
 
     Guarantee: any two inputs of one client are hard to tell apart from its messages (replace-one), against everybody.
@@ -35,9 +34,7 @@ class ClientAtSilo:
         return self.setup.lines(cohort, 1)
 
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
-        if reservation is None:
-            raise PrivacyError.about("release", "has no reservation", "reserve the round first", round=plan.round)
-        setup, charge = self.setup, reservation
+        setup, charge = self.setup, paid(reservation)
 
         def work(client: int, start: Vector, announced: RoundPlan) -> Update:
             update = self.pipeline.client(plain_change(setup, client, start, announced), announced)
@@ -50,9 +47,3 @@ class ClientAtSilo:
 
     def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:
         return released / plan.expected, self
-
-    def memory(self) -> dict[str, Any]:
-        return {}
-
-    def restored(self, memory: dict[str, Any]) -> Setting:  # noqa: ARG002 - the protocol's
-        return self

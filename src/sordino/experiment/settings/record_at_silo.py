@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Update, Vector
-from sordino.experiment.settings.setup import Cohort, Setting, Setup
+from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
 from sordino.federation.aggregators.sum import Sum
 from sordino.local.trainers.dpsgd import train_private
 from sordino.local.trainers.plans import PrivateSteps
@@ -17,7 +16,7 @@ from sordino.privacy.permits import Line, Reservation
 
 
 @dataclass(frozen=True)
-class RecordAtSilo:
+class RecordAtSilo(Setting):
     """Every DP-SGD step is a release of the silo; weighting, summing and stepping are post-processing.
 
     Guarantee: each silo's account bounds what its own records risk against everybody else together.
@@ -29,9 +28,7 @@ class RecordAtSilo:
         return self.setup.lines(cohort, self.setup.experiment.local.steps)
 
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
-        if reservation is None:
-            raise PrivacyError.about("release", "has no reservation", "reserve the round first", round=plan.round)
-        setup, charge = self.setup, reservation
+        setup, charge = self.setup, paid(reservation)
 
         def work(client: int, start: Vector, _: RoundPlan) -> Update:
             return Update(vector=setup.plan.weights[client] * self._train(client, start, charge))
@@ -54,15 +51,6 @@ class RecordAtSilo:
             objective=setup.objective,
             engine=setup.clipping,
         )
-
-    def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:  # noqa: ARG002 - the protocol's
-        return released, self
-
-    def memory(self) -> dict[str, Any]:
-        return {}
-
-    def restored(self, memory: dict[str, Any]) -> Setting:  # noqa: ARG002 - the protocol's
-        return self
 
 
 def steps_of(setup: Setup, client: int) -> PrivateSteps:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Vector
 from sordino.experiment.settings.record_at_silo import steps_of
-from sordino.experiment.settings.setup import Cohort, Setting, Setup
+from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
 from sordino.local.trainers.gradient_sum import gradient_sum
 from sordino.privacy.kernel import BoundedSum, total_of
 from sordino.privacy.permits import Line, Reservation
 
 
 @dataclass(frozen=True)
-class RecordAtSum:
+class RecordAtSum(Setting):
     """Each silo gives its clipped gradient sum; only the noised total is seen.
 
     Guarantee: as the plan says against whoever sees sums only. A record is in one silo, so the total moves by
@@ -27,12 +25,10 @@ class RecordAtSum:
     def lines(self, cohort: Cohort) -> list[Line]:
         return self.setup.lines(cohort, 1)
 
-    def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
-        if reservation is None:
-            raise PrivacyError.about("release", "has no reservation", "reserve the round first", round=plan.round)
+    def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:  # noqa: ARG002 - the protocol's
         setup = self.setup
         total = total_of(self._sum(int(client), model) for client in cohort)
-        released = setup.door([setup.account(int(c)) for c in cohort], reservation)(total)
+        released = setup.door([setup.account(int(c)) for c in cohort], paid(reservation))(total)
         records = sum(steps_of(setup, int(client)).expected_batch for client in cohort)
         return (-setup.experiment.local.step_size / records) * released
 
@@ -50,12 +46,3 @@ class RecordAtSum:
             source=setup.source,
             engine=setup.clipping,
         )
-
-    def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:  # noqa: ARG002 - the protocol's
-        return released, self
-
-    def memory(self) -> dict[str, Any]:
-        return {}
-
-    def restored(self, memory: dict[str, Any]) -> Setting:  # noqa: ARG002 - the protocol's
-        return self

@@ -13,7 +13,8 @@ from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Unit, Vector
 from sordino.experiment import accounts as paying
 from sordino.experiment.config import Experiment
-from sordino.experiment.plan import AccountPlan, Plan
+from sordino.experiment.guarantee import AccountPlan
+from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
 from sordino.federation.engines import Engine
 from sordino.federation.pipeline import Pipeline
@@ -95,7 +96,7 @@ class Setup:
 
 
 class Setting(Protocol):
-    """One round's three questions."""
+    """One round's questions. A setting without state of its own keeps the answers given here."""
 
     def lines(self, cohort: Cohort) -> list[Line]:
         """What this round must charge before anything is drawn."""
@@ -105,14 +106,21 @@ class Setting(Protocol):
         """Train and release. What comes back is public: it is committed, then published."""
         ...
 
-    def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:
+    def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:  # noqa: ARG002 - for those that do
         """The mean change for the strategy, and the setting for the next round. Post-processing only."""
-        ...
+        return released, self
 
     def memory(self) -> dict[str, Any]:
         """Public state that moves between rounds, JSON-able, for the checkpoint."""
-        ...
+        return {}
 
-    def restored(self, memory: dict[str, Any]) -> Setting:
+    def restored(self, memory: dict[str, Any]) -> Setting:  # noqa: ARG002 - for those that have some
         """The setting with that state."""
-        ...
+        return self
+
+
+def paid(reservation: Reservation | None) -> Reservation:
+    """The round's charge, which every private setting needs."""
+    if reservation is None:
+        raise PrivacyError.about("release", "has no reservation", "reserve the round first")
+    return reservation

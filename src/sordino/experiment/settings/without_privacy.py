@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from sordino.privacy.permits import Line, Reservation
 
 
 @dataclass(frozen=True)
-class WithoutPrivacy:
+class WithoutPrivacy(Setting):
     """The weighted mean of raw updates. No account, no charge, no claim."""
 
     setup: Setup
@@ -39,12 +39,3 @@ class WithoutPrivacy:
         total = Sum().reduce(updates, setup.layout.size)
         share = sum(weights[int(client)] for client in cohort)
         return (total.vector / max(share, 1e-12)).astype(np.float32)
-
-    def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:  # noqa: ARG002 - the protocol's
-        return released, self
-
-    def memory(self) -> dict[str, Any]:
-        return {}
-
-    def restored(self, memory: dict[str, Any]) -> Setting:  # noqa: ARG002 - the protocol's
-        return self

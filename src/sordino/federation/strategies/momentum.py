@@ -20,6 +20,7 @@ class Momentum(Strategy):
 
     Args:
         lr: Server learning rate, > 0. A constant mean moves the model lr/(1 − beta) per round in the end.
+        debias: Divide m by 1 − beta^(t+1), so that it does so from the first round: short runs waste no start.
         beta: Share of the memory that is kept, in [0, 1).
         decay: Factor on the learning rate per round, in (0, 1].
 
@@ -31,6 +32,7 @@ class Momentum(Strategy):
     lr: float = 0.1
     beta: float = 0.9
     decay: float = 1.0
+    debias: bool = False
 
     def __post_init__(self) -> None:
         checks.positive("strategy.momentum", lr=self.lr)
@@ -44,4 +46,6 @@ class Momentum(Strategy):
     def step(self, state: ServerState, mean: Vector) -> ServerState:
         lr = np.float32(self.lr * self.decay**state.round)
         memory = np.float32(self.beta) * state.memory[0] + mean
+        if self.debias:
+            lr = lr / np.float32(1 - self.beta ** (state.round + 1))
         return ServerState(state.model + lr * memory, (memory,), state.round + 1)

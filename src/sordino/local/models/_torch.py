@@ -13,15 +13,26 @@ from sordino.core.seeds import stream
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 
 
-class Standardise(nn.Module):
-    """Inputs less a public mean, over a public standard deviation. Constants, so nothing is learnt or released."""
+class Affine(nn.Module):
+    """Values less a public constant, times another: nothing is learnt or released."""
 
-    def __init__(self, mean: float, std: float) -> None:
+    def __init__(self, shift: float, factor: float) -> None:
         super().__init__()
-        self.mean, self.std = mean, std
+        self.shift, self.factor = shift, factor
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.std
+        return (x - self.shift) * self.factor
+
+
+def rescaled(layer: nn.Module, scale: float) -> nn.Module:
+    """A linear layer or convolution that starts as the same function, with parameters divided by `scale`.
+
+    Clipped gradients and steps live in the stored parameters, so the function moves scale² times as far.
+    """
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.div_(scale)
+    return layer
 
 
 def initialised(make: Callable[[], nn.Module], seed: int) -> nn.Module:

@@ -30,6 +30,8 @@ class Cnn:
         activation: `relu`, `elu` or `tanh`.
         mean: Public mean that is taken from every pixel first, e.g. 0.1307 for MNIST.
         std: Public standard deviation that it is divided by, e.g. 0.3081.
+        scales: One number per convolution and layer, or none. A layer with scale s stores its parameters divided by s:
+            it then gets s² times the step, and s times the share of a clipped gradient.
     """
 
     example: ClassVar[dict[str, Any]] = {"channels": [10, 20], "hidden": 50}
@@ -40,11 +42,15 @@ class Cnn:
     activation: Literal["relu", "elu", "tanh"] = "relu"
     mean: float = 0.0
     std: float = 1.0
+    scales: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         widths = {f"channels[{i}]": width for i, width in enumerate(self.channels)}
         checks.count("model.cnn", **widths, kernel=self.kernel, pool=self.pool, hidden=self.hidden)
         checks.positive("model.cnn", std=self.std)
+        checks.positive("model.cnn", **{f"scales[{i}]": scale for i, scale in enumerate(self.scales)})
+        if self.scales and len(self.scales) != len(self.channels) + 2:
+            raise ConfigError.about("model.cnn", f"must be {len(self.channels) + 2} numbers", scales=self.scales)
         if self.kernel % 2 == 0:
             raise ConfigError.about("model.cnn", "must be odd", "e.g. 3 or 5", kernel=self.kernel)
 
@@ -77,21 +83,29 @@ class Cnn:
     def build(self, spec: InputSpec, seed: int) -> nn.Module:
         from torch import nn
 
-        from sordino.local.models._torch import ACTIVATIONS, Standardise, initialised
+        from sordino.local.models._torch import ACTIVATIONS, Affine, initialised, rescaled
 
         padding, features = self._padding(spec)
         activation = ACTIVATIONS[self.activation]
+        scales = self.scales or (1.0,) * (len(self.channels) + 2)
 
         def make() -> nn.Module:
-            parts: OrderedDict[str, nn.Module] = OrderedDict(standardise=Standardise(self.mean, self.std))
+            parts: OrderedDict[str, nn.Module] = OrderedDict(standardise=Affine(self.mean, 1 / self.std))
             for i, (name, inputs, outputs) in enumerate(self._convolutions(spec), 1):
                 parts[name] = nn.Conv2d(inputs, outputs, self.kernel, padding=padding)
+                parts[f"scale{i}"] = Affine(0, scales[i - 1])
                 parts[f"pool{i}"] = nn.MaxPool2d(self.pool)
                 parts[f"activation{i}"] = activation()
             parts["flatten"] = nn.Flatten()
             parts["hidden"] = nn.Linear(features, self.hidden)
+            parts["hidden scale"] = Affine(0, scales[-2])
             parts["activation"] = activation()
             parts["head"] = nn.Linear(self.hidden, spec.outputs)
+            parts["head scale"] = Affine(0, scales[-1])
             return nn.Sequential(parts)
 
-        return initialised(make, seed)
+        module = initialised(make, seed)
+        layers = [name for name, _, _ in self._convolutions(spec)] + ["hidden", "head"]
+        for name, scale in zip(layers, scales, strict=True):
+            rescaled(module.get_submodule(name), scale)
+        return module

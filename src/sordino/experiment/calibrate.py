@@ -1,0 +1,118 @@
+"""Find what an experiment leaves open: the noise, the rounds, or the rate at which records join a batch.
+
+    epsilon, rounds, rate              ──► noise multiplier, per account
+    epsilon, noise, rounds = "fit"     ──► the most rounds that every account can pay for
+    epsilon, noise, batch = "fit"      ──► the largest rate
+    all given                          ──► refused if an account cannot pay
+
+Always on the safe side: what is found costs every account at most its epsilon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sordino.core.errors import BudgetRefused, ConfigError
+from sordino.core.types import Adjacency, NoiseAt
+from sordino.experiment import accounts as paying
+from sordino.experiment import config
+from sordino.experiment.config import FIT, Experiment
+from sordino.privacy import calibration, events
+from sordino.privacy.accounting import best_epsilon
+
+if TYPE_CHECKING:
+    from sordino.privacy.events import Events
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Finds whichever of noise, rounds and rate was left open, on the safe side for every account."""
+
+    experiment: Experiment
+    terms: tuple[paying.Account, ...]
+    population: int
+    delta: float
+    adjacency: Adjacency
+
+    def found(self) -> tuple[Experiment, list[float]]:
+        """The experiment with nothing left open, and the noise multiplier of each account.
+
+        Raises:
+            ConfigError: Too much is left open.
+            BudgetRefused: Nothing is left open, and it does not fit.
+        """
+        privacy = self.experiment.privacy
+        open_ = [
+            name
+            for name, value in (("rounds", self.experiment.rounds), ("local.batch", self.experiment.local.batch))
+            if value == FIT
+        ]
+        if open_ and (len(open_) > 1 or privacy.epsilon is None or privacy.noise_multiplier is None):
+            raise ConfigError.about(
+                "experiment", "can be found only when epsilon, noise_multiplier and all else are given", fit=open_
+            )
+        if privacy.noise_multiplier is None:
+            return self.experiment, self._noise()
+        z = privacy.noise_multiplier
+        found = self._fit(open_[0], z) if open_ else self.experiment
+        self._check_limits(found, z)
+        return found, [z] * len(self.terms)
+
+    def _events(self, experiment: Experiment, account: paying.Account, z: float) -> Events:
+        return paying.charged_events(experiment, account, z, self.population)
+
+    def _noise(self) -> list[float]:
+        # One common noise where one draw serves all; otherwise each account pays with its own.
+        found: dict[Any, float] = {}
+        result = []
+        for account in self.terms:
+            shape = (account.epsilon, tuple((events.key(e), n) for e, n in self._events(self.experiment, account, 1.0)))
+            if shape not in found:
+                found[shape] = self._noise_for(account)
+            result.append(found[shape])
+        shared = self.experiment.privacy.noise_at is not NoiseAt.SILO
+        return [max(result)] * len(result) if shared else result
+
+    def _noise_for(self, account: paying.Account) -> float:
+        if account.epsilon is None:
+            raise ConfigError.about("privacy", "is needed for every silo", "write `epsilon = …`", silo=account.name)
+        if not self._events(self.experiment, account, 1.0):
+            return 1.0
+        return calibration.calibrate_noise(
+            lambda z: self._events(self.experiment, account, z), account.epsilon, self.delta, adjacency=self.adjacency
+        )
+
+    def _fit(self, what: str, z: float) -> Experiment:
+        field, calibrate = (
+            ("rounds", calibration.calibrate_steps)
+            if what == "rounds"
+            else ("local__batch", calibration.calibrate_rate)
+        )
+        values = []
+        for account in self.terms:
+            if account.epsilon is None:
+                raise ConfigError.about("privacy", "is needed for every silo", "write `epsilon = …`", silo=account.name)
+
+            def events_of(value: Any, account: paying.Account = account) -> Events:
+                return self._events(config.changed(self.experiment, **{field: value}), account, z)
+
+            values.append(calibrate(events_of, account.epsilon, self.delta, adjacency=self.adjacency))
+            if account.client is not None and len({a.epsilon for a in self.terms}) == 1 and field == "local__batch":
+                break
+        return config.changed(self.experiment, **{field: min(values)})
+
+    def _check_limits(self, experiment: Experiment, z: float) -> None:
+        for account in self.terms:
+            charged = self._events(experiment, account, z)
+            if account.epsilon is None or not charged:
+                continue
+            price = best_epsilon(charged, self.delta, adjacency=self.adjacency).epsilon
+            if price > account.epsilon:
+                raise BudgetRefused.about(
+                    "plan",
+                    f"would spend epsilon={price:.4g} of account {account.name!r}, which has {account.epsilon:.4g}",
+                    'set rounds = "fit", or leave noise_multiplier out to have it found',
+                    rounds=experiment.count,
+                    noise_multiplier=z,
+                )
