@@ -61,9 +61,9 @@ lr = 0.5
 """
 
 PATIENTS = "a,b,ill,hospital,patient\n" + "".join(
-    f"{i % 7 / 7:.3f},{i % 11 / 11:.3f},{i % 2},h{i % 6},p{i // 12 % 5}\n" for i in range(120)
+    f"{i % 7 / 7:.3f},{i % 11 / 11:.3f},{i % 2},h{i % 6},h{i % 6}-p{i // 12 % 5}\n" for i in range(120)
 )
-"""120 records of six hospitals, four to five persons each."""
+"""120 records of six hospitals, four to five persons each, nobody in two of them."""
 
 
 @pytest.fixture

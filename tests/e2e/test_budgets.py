@@ -64,7 +64,7 @@ def test_an_account_of_another_unit_is_refused(heart):
             Account(name="hungary", unit=Unit.USER, adjacency=Adjacency.ADD_REMOVE, epsilon=9.0, delta=1e-5)
         )
 
-    with pytest.raises(PrivacyError, match="open for user"):
+    with pytest.raises(PrivacyError, match="two budgets"):
         ran(heart, f"ledger={shared}")
     assert list((heart.parent / "runs").iterdir()) == []
 

@@ -29,5 +29,10 @@ def command(task: str, out: Path | None) -> None:
         return
     if out.exists():
         raise ConfigError.about("init", "already exists", "choose another name", out=str(out))
-    out.write_text(text, encoding="utf-8")
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise ConfigError.about(
+            "init", f"cannot be written: {problem.strerror}", "choose another", out=str(out)
+        ) from None
     click.echo(f"wrote {out}; next: sordino plan {out}")

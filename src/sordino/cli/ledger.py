@@ -44,8 +44,9 @@ def show(path: Path, *, as_json: bool) -> None:
         )
     for claim in value["claims"]:
         click.echo(
-            f"run {claim['run']}: account {claim['account']}: "
-            f"epsilon {claim['epsilon']:.4g} at delta {claim['delta']:.3g}"
+            f"run {claim['run']}: account {claim['account']}: epsilon {claim['epsilon']:.4g} "
+            f"at delta {claim['delta']:.3g} per {claim['unit']}, {claim['adjacency']}, against {claim['view']}"
+            + (" TEST" if claim["test"] else "")
             + ("" if claim["complete"] else " (whole plan; not all of it has run)")
         )
 

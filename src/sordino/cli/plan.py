@@ -27,11 +27,14 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, force: boo
     from sordino.cli.show import show_plan
     from sordino.experiment.config import read
     from sordino.experiment.plan import make_plan
-    from sordino.experiment.population import load
+    from sordino.experiment.population import load, require_public
     from sordino.experiment.render import plan_json
 
     experiment = read(file, overrides)
-    plan = make_plan(experiment, load(experiment), check_learning=not force)
+    population = load(experiment)
+    if experiment.compare is not None:
+        require_public(population)
+    plan = make_plan(experiment, population, check_learning=not force)
     if as_json:
         echo_json(plan_json(plan))
     else:

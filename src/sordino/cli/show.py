@@ -82,7 +82,7 @@ def show_result(summary: dict[str, Any], *, fresh: bool) -> None:
     if summary["private"]:
         click.echo(
             f"spent: epsilon {summary['epsilon']:.4g} at delta {summary['delta']:.2g} per {summary['unit']}, "
-            "as charged in the ledger"
+            f"{summary['adjacency']}, noise at {summary['noise_at']}; charged in the ledger"
         )
     else:
         _loud()

@@ -35,6 +35,12 @@ def positive(where: str, /, **arguments: float) -> None:
     _require(where, "must be a finite number above 0", lambda v: v > 0, arguments)
 
 
+def sensible(where: str, /, **arguments: float) -> None:
+    """Every argument is above zero, and no larger or smaller than the arithmetic of a whole run can bear."""
+    positive(where, **arguments)
+    _require(where, "must lie between 1e-12 and 1e12", lambda v: 1e-12 <= v <= 1e12, arguments)
+
+
 def non_negative(where: str, /, **arguments: float) -> None:
     """Every argument is finite and not below zero."""
     _require(where, "must be a finite number, 0 or more", lambda v: v >= 0, arguments)

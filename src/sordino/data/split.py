@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ from sordino.core.seeds import stream
 from sordino.data.examples import Examples
 from sordino.data.federation import FederatedData, pooled
 
-__all__ = ["holdout", "pooled", "train_test"]
+__all__ = ["coin_split", "holdout", "pooled", "train_test"]
 
 Rows: TypeAlias = NDArray[np.int64]
 
@@ -53,6 +54,45 @@ def train_test(federated: FederatedData, test_fraction: float, seed: int) -> tup
     if not test:
         raise ConfigError.about("split", "leaves nothing to test on: every client has one record", "use fewer clients")
     return replace(federated, rows=tuple(train)), replace(federated, names=tuple(names), rows=tuple(test))
+
+
+def coin_split(
+    federated: FederatedData, test_fraction: float, seed: int, *, by_user: bool = False
+) -> tuple[FederatedData, FederatedData]:
+    """Every silo's records in two parts, each record by a coin of its own.
+
+    The coin is a hash of seed and record (or person), so nobody else's presence decides where a record goes:
+    neighbouring files have neighbouring training parts, and a guarantee for the one is a guarantee for the other.
+    Stratified parts (`train_test`) are more even, but couple all records of a silo.
+
+    Args:
+        federated: The silos.
+        test_fraction: Probability to be held out, in (0, 1).
+        seed: The experiment's seed.
+        by_user: Keep each person's records together.
+
+    Raises:
+        ConfigError: The fraction lies outside (0, 1), or a silo is left without training records.
+    """
+    fraction("split", test_fraction=test_fraction)
+    examples, names, train, test = federated.examples, [], [], []
+    for name, rows in zip(federated.names, federated.rows, strict=True):
+        out = np.array([_coin(examples, int(row), seed, by_user=by_user) < test_fraction for row in rows], dtype=bool)
+        train.append(rows[~out])
+        if out.any():
+            names.append(name)
+            test.append(rows[out])
+    if not test:
+        raise ConfigError.about("split", "leaves nothing to test on", "raise the fraction", test_fraction=test_fraction)
+    return replace(federated, rows=tuple(train)), replace(federated, names=tuple(names), rows=tuple(test))
+
+
+def _coin(examples: Examples, row: int, seed: int, *, by_user: bool) -> float:
+    """A number in [0, 1) that depends on the seed and on this record alone."""
+    person = b"" if examples.user is None else str(examples.user[row]).encode()
+    record = b"" if by_user and person else examples.x[row].tobytes() + examples.y[row].tobytes()
+    digest = hashlib.blake2b(b"%d/%s/%s" % (seed, person, record), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2.0**64
 
 
 def holdout(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:

@@ -73,8 +73,7 @@ def accounts(experiment: Experiment, names: Sequence[str], units: Sequence[int])
         own = experiment.silos.get(name)
         return own.epsilon if own is not None and own.epsilon is not None else privacy.epsilon
 
-    protected = [len(names)] * len(names) if privacy.unit is Unit.CLIENT else units
-    return tuple(Account(name, i, n, limit(name)) for i, (name, n) in enumerate(zip(names, protected, strict=True)))
+    return tuple(Account(name, i, n, limit(name)) for i, (name, n) in enumerate(zip(names, units, strict=True)))
 
 
 def charged_event(experiment: Experiment, noise_multiplier: float, population: int) -> Event:

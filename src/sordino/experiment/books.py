@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sordino.core.errors import EngineError, PrivacyError
+from sordino.experiment.accounts import CLIENTS
 from sordino.experiment.config import Budget
 from sordino.experiment.plan import Plan
 from sordino.ledger import Account, Ledger, amounts
@@ -71,6 +73,8 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
     test = experiment.simulation.test
     budget = experiment.budget
     known = {account.name: account for account in ledger.accounts()}
+    _refuse_second_budgets(known, plan)
+    missing = []
     for account in plan.accounts:
         if not account.charges:
             continue
@@ -81,7 +85,7 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
             epsilon=_payable(account.limit or account.epsilon, amounts.EPSILON),
             delta=_payable(plan.delta, amounts.DELTA),
         )
-        ledger.open_account(
+        missing.append(
             Account(
                 name=account.name,
                 unit=experiment.privacy.unit,
@@ -91,6 +95,7 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
                 test=test,
             )
         )
+    ledger.open_accounts(missing)
     ledger.admit(
         run,
         plan.digest,
@@ -106,6 +111,25 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
 def _payable(price: float, places: int) -> float:
     """The least limit that pays a price, which a ledger rounds up to its grid."""
     return amounts.number(amounts.charge("plan", price, places), places)
+
+
+def _refuse_second_budgets(known: Mapping[str, Account], plan: Plan) -> None:
+    """The same people must not have two budgets in one ledger.
+
+    A client's guarantee covers each of its records, and `clients` covers each client, so accounts of another unit or
+    of the other kind may stand for people that this run would charge elsewhere.
+    """
+    unit = plan.experiment.privacy.unit
+    shared = any(account.client is None for account in plan.accounts)
+    for name, account in known.items():
+        if account.unit is not unit or (name == CLIENTS) != shared:
+            raise PrivacyError.about(
+                "ledger",
+                f"is kept per {account.unit}{'' if name == CLIENTS else ' by name'}, this run per {unit}"
+                f"{'' if shared else ' by name'}: the same people would have two budgets",
+                "use one unit and one kind of sampling per ledger",
+                account=name,
+            )
 
 
 def _check_terms(open_: Account, plan: Plan, *, test: bool) -> None:

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from sordino.core.errors import PrivacyError
 from sordino.data.federation import FederatedData
 from sordino.experiment import config
 from sordino.experiment.books import NoBooks, open_books
 from sordino.experiment.build import build
+from sordino.experiment.claimed import claimed_epsilon
 from sordino.experiment.config import Experiment, Privacy
 from sordino.experiment.metrics import Metrics, metrics
 from sordino.experiment.plan import make_plan
-from sordino.experiment.population import Population, load
+from sordino.experiment.population import Population, load, require_public
 from sordino.experiment.settings import setting_of
 from sordino.ledger import Ledger
 
@@ -68,18 +68,6 @@ def compare(experiment: Experiment, *, progress: Callable[[str], None] = lambda 
     return rows
 
 
-def require_public(population: Population) -> None:
-    """Refuse to compare on private data, before anything has run.
-
-    Raises:
-        PrivacyError: The data are not public.
-    """
-    if not population.public:
-        raise PrivacyError.about(
-            "compare", "trains on the data once per row, each a release", "drop [compare]: it is for public data"
-        )
-
-
 Cut = Callable[[Population], Population]
 
 
@@ -117,7 +105,7 @@ def trial(experiment: Experiment, population: Population, judged_on: Population)
         if ledger:
             ledger.close()
     judge = replace(built.setup, population=judged_on)
-    epsilon = max(claim.epsilon for claim in claims) if claims else None
+    epsilon = claimed_epsilon(plan, tuple(claims)) if claims else None
     return epsilon, metrics(judge, loop.average.result(state.average))
 
 

@@ -23,6 +23,9 @@ from sordino.core.types import Adjacency, NoiseAt, Unit
 FIT = "fit"
 """Written in place of `rounds` or `local.batch`: find it from the others."""
 
+LEAST_DELTA = 1e-11
+"""Floating-point noise ends somewhere, and accountants work on a grid: below this δ neither can be trusted."""
+
 
 @dataclass(frozen=True)
 class Privacy:
@@ -56,9 +59,16 @@ class Privacy:
     def __post_init__(self) -> None:
         for name in ("epsilon", "noise_multiplier"):
             if getattr(self, name) is not None:
-                checks.positive("privacy", **{name: getattr(self, name)})
+                checks.sensible("privacy", **{name: getattr(self, name)})
         if self.delta is not None:
             checks.fraction("privacy", delta=self.delta)
+            if self.delta < LEAST_DELTA:
+                raise ConfigError.about(
+                    "privacy",
+                    f"is less than sampled noise can honour; the least is {LEAST_DELTA:g}",
+                    "1e-5 suits most",
+                    delta=self.delta,
+                )
         if self.silos_per_person is not None:
             checks.count("privacy", silos_per_person=self.silos_per_person)
         if self.non_private and (self.epsilon or self.noise_multiplier):
@@ -77,7 +87,7 @@ class SiloTable:
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
-            checks.positive("silos", epsilon=self.epsilon)
+            checks.sensible("silos", epsilon=self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,7 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        checks.positive("budget", epsilon=self.epsilon)
+        checks.sensible("budget", epsilon=self.epsilon)
         checks.fraction("budget", delta=self.delta)
 
 
@@ -122,7 +132,7 @@ class Local:
     def __post_init__(self) -> None:
         for name in ("lr", "noise_walk", "clip"):
             if getattr(self, name) is not None:
-                checks.positive("local", **{name: getattr(self, name)})
+                checks.sensible("local", **{name: getattr(self, name)})
         if self.lr is None and self.noise_walk is None:
             raise ConfigError.about("local", "lacks the key 'lr'", "write e.g. `lr = 0.5`")
         checks.count("local", steps=self.steps)
@@ -184,7 +194,7 @@ class Compare:
     def __post_init__(self) -> None:
         checks.count("compare", splits=self.splits)
         for value in self.epsilon:
-            checks.positive("compare", epsilon=value)
+            checks.sensible("compare", epsilon=value)
 
 
 @dataclass(frozen=True)
@@ -231,8 +241,10 @@ class Experiment:
     simulation: Simulation = Simulation()
 
     def __post_init__(self) -> None:
-        if not self.name or not all(c.isalnum() or c in "-_." for c in self.name):
-            raise ConfigError.about("experiment", "must be letters, digits, '-', '_' or '.'", name=self.name)
+        if not self.name[:1].isalnum() or not all(c.isalnum() or c in "-_." for c in self.name):
+            raise ConfigError.about(
+                "experiment", "must be letters, digits, '-', '_' or '.', a letter or digit first", name=self.name
+            )
         if not isinstance(self.rounds, str):
             checks.count("experiment", rounds=self.rounds)
         checks.non_negative("experiment", seed=self.seed)

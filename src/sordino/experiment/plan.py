@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sordino.core.errors import BudgetRefused, ConfigError
 from sordino.core.registry import Registry, single
@@ -23,12 +23,15 @@ from sordino.experiment.config import FIT, Experiment
 from sordino.experiment.forecast import Forecast, forecast
 from sordino.experiment.guarantee import AccountPlan, account_plans, views
 from sordino.experiment.population import Population
-from sordino.experiment.soundness import require_step_size
+from sordino.experiment.soundness import check_without_privacy
 from sordino.federation.strategies import strategies
 from sordino.local.models import models
 from sordino.local.objectives import objectives
 from sordino.privacy.accounting import best_epsilon
 from sordino.privacy.tradeoff import AttackBounds, attack_bounds
+
+if TYPE_CHECKING:
+    from sordino.privacy.events import Events
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
         accountant=best_epsilon(worst.events, delta, adjacency=adjacency).accountant,
         accounts=charged,
         views=views(experiment, charged, delta, adjacency, len(population)),
-        attack=attack_bounds(worst.events, delta, adjacency=adjacency),
+        attack=attack_bounds(_one_persons(experiment, charged, worst), delta, adjacency=adjacency),
         forecast=outlook,
         weights=weights,
         parameters=size,
@@ -130,6 +133,13 @@ def _check_budget(experiment: Experiment, charged: tuple[AccountPlan, ...], delt
                 epsilon=budget.epsilon,
                 delta=budget.delta,
             )
+
+
+def _one_persons(experiment: Experiment, charged: tuple[AccountPlan, ...], worst: AccountPlan) -> Events:
+    """The events that can touch one person: one account's, or every silo's where a person may be in several."""
+    if experiment.privacy.unit is Unit.CLIENT or experiment.privacy.silos_per_person == 1:
+        return worst.events
+    return tuple(event for account in charged for event in account.events)
 
 
 def _with_step_size(experiment: Experiment, outlook: Forecast, parameters: int) -> Experiment:
@@ -174,7 +184,7 @@ def _check_parts(experiment: Experiment) -> None:
 def _non_private(experiment: Experiment, population: Population, size: int) -> Plan:
     if FIT in (experiment.rounds, experiment.local.batch):
         raise ConfigError.about("experiment", "has nothing to fit without a budget", "give rounds and batch")
-    require_step_size(experiment)
+    check_without_privacy(experiment)
     weights, outlook = forecast(experiment, population, [], size)
     return Plan(
         experiment=experiment,

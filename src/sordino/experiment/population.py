@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from sordino.core.errors import ConfigError
+from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.registry import single
 from sordino.core.types import Unit
 from sordino.data import datasets, partitions
 from sordino.data.federation import FederatedData
-from sordino.data.split import train_test
+from sordino.data.split import coin_split, train_test
 from sordino.experiment.config import Experiment
 from sordino.local.models import InputSpec
 
@@ -62,21 +63,52 @@ def load(experiment: Experiment) -> Population:
         raise ConfigError.about(
             "silos", f"are not in the data; known: {', '.join(clients.names)}", names=sorted(unknown)
         )
+    _check_persons(experiment, clients)
     train, test = _parts(experiment, clients)
     return Population(
         train=train,
         test=test,
         units=tuple(_units(train, i, experiment.privacy.unit) for i in range(len(train))),
         spec=InputSpec(shape=examples.shape, classes=examples.classes, vocabulary=examples.vocabulary),
-        public=examples.public,
+        public=examples.public and test.examples.public,
         source=examples.source,
     )
+
+
+def require_public(population: Population) -> None:
+    """Refuse to compare on private data, before anything has run.
+
+    Raises:
+        PrivacyError: The data are not public.
+    """
+    if not population.public:
+        raise PrivacyError.about(
+            "compare", "trains on the data once per row, each a release", "drop [compare]: it is for public data"
+        )
+
+
+def _check_persons(experiment: Experiment, clients: FederatedData) -> None:
+    """What the data say of persons must not refute what the plan declares of them."""
+    user, declared = clients.examples.user, experiment.privacy.silos_per_person
+    if user is None or declared is None or experiment.privacy.unit is Unit.CLIENT:
+        return
+    silos = Counter(person for rows in clients.rows for person in np.unique(user[rows]).tolist())
+    if max(silos.values()) > declared:
+        raise PrivacyError.about(
+            "privacy",
+            "is refuted by the column of persons",
+            "declare more, or partition by person",
+            silos_per_person=declared,
+        )
 
 
 def _parts(experiment: Experiment, clients: FederatedData) -> tuple[FederatedData, FederatedData]:
     wanted = experiment.evaluation
     if wanted.data is None:
-        return train_test(clients, wanted.test_fraction, experiment.seed + 1_000_003 * wanted.split)
+        seed = experiment.seed + 1_000_003 * wanted.split
+        if clients.examples.public:
+            return train_test(clients, wanted.test_fraction, seed)
+        return coin_split(clients, wanted.test_fraction, seed, by_user=experiment.privacy.unit is Unit.USER)
     name, options = single("evaluation.data", wanted.data)
     examples = datasets.build(name, options, f"evaluation.data.{name}").load()
     known = clients.examples

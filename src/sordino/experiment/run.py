@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sordino.core.errors import PrivacyError, SordinoError, VerificationError
-from sordino.core.types import Unit, Vector
+from sordino.core.types import Vector
 from sordino.experiment.books import NoBooks, open_books
 from sordino.experiment.build import Built, build
+from sordino.experiment.claimed import claimed_epsilon
 from sordino.experiment.folder import RunFolder
 from sordino.experiment.metrics import metrics
 from sordino.experiment.plan import Plan
@@ -21,8 +22,6 @@ from sordino.experiment.render import finite, plan_json
 from sordino.experiment.rounds import Books, State
 from sordino.experiment.settings import setting_of
 from sordino.ledger import Claim, Ledger
-from sordino.privacy import events
-from sordino.privacy.silos import federation_epsilon
 
 if TYPE_CHECKING:
     from sordino.local.layout import Layout
@@ -51,6 +50,7 @@ def run(
     toml: str,
     runs: Path,
     *,
+    base: Path = Path(),
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Result:
     """Run a plan, or go on with one that was interrupted, or read one that is finished.
@@ -60,6 +60,7 @@ def run(
         population: The data it was planned for.
         toml: The experiment file as the user wrote it.
         runs: Where run folders live.
+        base: Where a relative `ledger` path starts: the experiment file's folder.
         progress: Called after every round.
 
     Raises:
@@ -69,11 +70,11 @@ def run(
     folder = RunFolder(runs / f"{plan.experiment.name}-{plan.digest[:8]}")
     finished = folder.finished(plan.digest)
     if finished is not None:
-        claims = _claims_of_finished(plan, folder)
+        claims = _claims_of_finished(plan, _ledger_file(plan, folder, base))
         return Result(folder.path, finished | _claimed(plan, finished["silos"], claims), claims, fresh=False)
     built = build(plan, population)
     setting = setting_of(built.setup)
-    with _opened(plan, folder, toml) as (books, ledger):
+    with _opened(plan, folder, toml, _ledger_file(plan, folder, base)) as (books, ledger):
         spent = Spent(plan)
 
         def seen(state: State) -> None:
@@ -95,13 +96,13 @@ def run(
 
 
 @contextmanager
-def _opened(plan: Plan, folder: RunFolder, toml: str) -> Iterator[tuple[Books, Ledger | None]]:
+def _opened(plan: Plan, folder: RunFolder, toml: str, file: Path) -> Iterator[tuple[Books, Ledger | None]]:
     """The run's folder and books, the plan admitted. A plan that is refused leaves no run folder."""
     fresh = folder.begin(toml, plan_json(plan))
     ledger: Ledger | None = None
     try:
         try:
-            ledger = Ledger(_ledger_file(plan, folder)) if plan.private else None
+            ledger = Ledger(file) if plan.private else None
             books: Books = open_books(ledger, plan, _name(plan)) if ledger is not None else NoBooks()
         except SordinoError:
             if fresh:
@@ -113,15 +114,15 @@ def _opened(plan: Plan, folder: RunFolder, toml: str) -> Iterator[tuple[Books, L
             ledger.close()
 
 
-def _claims_of_finished(plan: Plan, folder: RunFolder) -> tuple[Claim, ...]:
+def _claims_of_finished(plan: Plan, file: Path) -> tuple[Claim, ...]:
     """The guarantees of a run that has ended, from its ledger as it is now."""
     if not plan.private:
         return ()
-    with Ledger(_ledger_file(plan, folder), read_only=True) as ledger:
+    with Ledger(file, read_only=True) as ledger:
         claims = tuple(ledger.claims(_name(plan)))
     if not claims:
         raise VerificationError.about(
-            "run", "has a result whose ledger knows no charge for it", "restore the ledger", folder=str(folder.path)
+            "run", "has a result whose ledger knows no charge for it", "restore the ledger", ledger=str(file)
         )
     return claims
 
@@ -158,16 +159,6 @@ def _compare_with_plan(plan: Plan, claims: tuple[Claim, ...]) -> None:
         raise PrivacyError.about("run", "were charged for other releases than the plan's", accounts=differ)
 
 
-def claimed_epsilon(plan: Plan, claims: tuple[Claim, ...]) -> float:
-    """What one person risks, from the claims alone: composed over as many silos as a person can be in."""
-    if plan.experiment.privacy.unit is Unit.CLIENT:
-        return max(claim.epsilon for claim in claims)
-    charged = {c.account: [(events.from_key(key), count) for key, count in c.planned] for c in claims}
-    return federation_epsilon(
-        charged, plan.delta, adjacency=plan.adjacency, silos_per_person=plan.experiment.privacy.silos_per_person
-    )
-
-
 def _tensors(layout: Layout, model: Vector) -> dict[str, Any]:
     """The flat model under its parameters' names."""
     pairs = zip(layout.groups, layout.shapes, strict=True)
@@ -178,5 +169,5 @@ def _name(plan: Plan) -> str:
     return f"{plan.experiment.name}-{plan.digest[:16]}"
 
 
-def _ledger_file(plan: Plan, folder: RunFolder) -> Path:
-    return Path(plan.experiment.ledger) if plan.experiment.ledger else folder.ledger
+def _ledger_file(plan: Plan, folder: RunFolder, base: Path) -> Path:
+    return base / plan.experiment.ledger if plan.experiment.ledger else folder.ledger

@@ -24,7 +24,7 @@ def check(experiment: Experiment, sampler: Sampler) -> None:
             sampling=next(iter(experiment.sampling)),
         )
     if experiment.privacy.unit is Unit.CLIENT:
-        _refuse_for_clients(experiment)
+        _refuse_for_clients(experiment, sampler)
     else:
         _refuse_for_records(experiment, sampler)
 
@@ -63,7 +63,7 @@ def _refuse_for_records(experiment: Experiment, sampler: Sampler) -> None:
         _refuse_unsummed(experiment, sampler)
 
 
-def _refuse_for_clients(experiment: Experiment) -> None:
+def _refuse_for_clients(experiment: Experiment, sampler: Sampler) -> None:
     """Refuse what would be ignored where whole clients are protected, and updates that nothing bounds."""
     privacy, local = experiment.privacy, experiment.local
     if privacy.noise_at is NoiseAt.SUM:
@@ -75,7 +75,15 @@ def _refuse_for_clients(experiment: Experiment) -> None:
         raise ConfigError.about(
             "stages", "needs a sum over clients", "use clip with noise at the silo", stage="adaptive_clip"
         )
+    if not sampler.public and any(silo.epsilon is not None for silo in experiment.silos.values()):
+        raise ConfigError.about(
+            "silos", "cannot differ where anybody may be drawn: all share one account", "lower privacy.epsilon for all"
+        )
     require_step_size(experiment)
+    if local.noise_walk is not None:
+        raise ConfigError.about("local", "needs noise at the silo or the sum", "use lr", noise_walk=local.noise_walk)
+    if local.epochs is not None and local.steps != 1:
+        raise ConfigError.about("local", "exclude each other", "give one", steps=local.steps, epochs=local.epochs)
     if local.batch != "full":
         raise ConfigError.about("local", "samples records, not clients", "use batch_size", batch=local.batch)
     if local.clip is not None:
@@ -84,6 +92,22 @@ def _refuse_for_clients(experiment: Experiment) -> None:
         raise ConfigError.about(
             "experiment", "weighs silos by their noise, not clients", "drop it", weights="noise_aware"
         )
+
+
+def check_without_privacy(experiment: Experiment) -> None:
+    """Refuse training without protection on people whose budget is kept.
+
+    Raises:
+        PrivacyError: A ledger or a budget is named, which such a run would pass by.
+    """
+    if experiment.ledger is not None or experiment.budget is not None:
+        raise PrivacyError.about(
+            "privacy",
+            "passes by the ledger that is named",
+            "drop `ledger` and [budget], or protect the run",
+            non_private=True,
+        )
+    require_step_size(experiment)
 
 
 def require_step_size(experiment: Experiment) -> None:

@@ -299,7 +299,9 @@ class Ledger:
         if mine is None:
             raise PrivacyError.about("ledger", "is not open here", "call `open_run` first", run=run)
         if reading.fence(db, run) != mine:
-            raise PrivacyError.about("ledger", "was taken over by a newer process; nothing was released", run=run)
+            raise PrivacyError.about(
+                "ledger", "was taken over by a newer process; this one releases nothing more", run=run
+            )
 
     def _accounts(self, names: Iterable[str]) -> dict[str, tuple[int, Account]]:
         names = list(names)

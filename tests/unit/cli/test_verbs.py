@@ -112,7 +112,7 @@ def test_a_run_for_people_says_what_was_spent(heart, capsys):
     first = call(capsys, "run", heart, "--runs", heart.parent / "runs")
     second = call(capsys, "run", heart, "--runs", heart.parent / "runs")
 
-    assert "as charged in the ledger" in first
+    assert "charged in the ledger" in first
     assert "already run" not in first
     assert "nothing was trained or charged again" in second
 

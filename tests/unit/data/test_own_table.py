@@ -66,10 +66,12 @@ def test_another_record_never_changes_how_one_is_encoded(tmp_path):
 
 
 def test_classes_default_to_the_sorted_labels(tmp_path):
-    """Numbers by size, whatever type holds them."""
-    examples = load(tmp_path, {"ill": [10.0, 2.0, 10.0]}, classes=None)
+    """Numbers by size, whatever type holds them; for public data only, since which labels occur is private."""
+    examples = load(tmp_path, {"ill": [10.0, 2.0, 10.0]}, classes=None, public=True)
 
     assert (examples.y.tolist(), examples.classes) == ([1, 0, 1], 2)
+    with pytest.raises(ConfigError, match="needs classes"):
+        load(tmp_path, {"ill": [10.0, 2.0, 10.0]}, classes=None)
 
 
 def test_missing_values_can_be_features(tmp_path):
@@ -94,7 +96,7 @@ def test_missing_values_can_be_features(tmp_path):
         ({}, {"categories": {}}, "column 'sex' is not numeric; list its public values in categories.sex"),
         ({}, {"categories": {"sex": ["f", "w"]}}, "row 1 has 'm', which is none of the categories of column 'sex'"),
         ({}, {"classes": ["yes", "non"]}, "row 0 has the label 'no', which is none of the classes"),
-        ({"age": [20, None, 50]}, {}, "column 'age' lacks 1 values, the first in row 1"),
+        ({"age": [20, None, 50]}, {}, "column 'age' lacks 1 values"),
         ({"age": [20, np.inf, 50]}, {"ranges": {}}, "not finite, the first in row 1, column 'age'"),
         ({"ill": ["no", None, "yes"]}, {}, "row 1 has nothing in column 'ill'"),
         ({"hospital": ["a", " ", "b"]}, {}, "row 1 has nothing in column 'hospital'"),

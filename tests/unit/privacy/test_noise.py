@@ -11,7 +11,7 @@ from scipy import stats
 from tiny_door import reserved
 
 from sordino.core.errors import ConfigError, PrivacyError
-from sordino.privacy import events
+from sordino.privacy import events, noise
 from sordino.privacy.noise import SeededNoise, SystemNoise, choice, coins
 
 FALSE_ALARM = 1e-9
@@ -170,3 +170,37 @@ class TestSampling:
         assert all(len(set(d)) == 3 and list(d) == sorted(d) for d in draws)
         counts = np.bincount(np.concatenate(draws), minlength=10)
         assert stats.chisquare(counts).pvalue > FALSE_ALARM
+
+
+class _Low:
+    """A keystream whose first 53 bits say 0 or 1: what happens once in 2^52 draws, far out in the tail."""
+
+    def __init__(self):
+        self._rng = np.random.default_rng(0)
+
+    def uniform(self, size):
+        first = (self._rng.integers(2, size=size // 2) + 0.5) * 2.0**-53
+        return np.concatenate([first, self._rng.random(size - size // 2)])
+
+    exponential = noise._Keystream.exponential
+
+
+def test_the_tail_is_not_a_few_circles():
+    """Far out, radii still take as many values as there are draws; with 53 bits alone (the twin) they take two."""
+    stream = _Low()
+    radii = np.sqrt(2 * stream.exponential(1000))
+    twin = np.sqrt(-2 * np.log(stream.uniform(2000)[:1000]))
+
+    assert len(np.unique(radii)) > 990
+    assert radii.min() > 8.4
+    assert len(np.unique(twin)) == 2
+
+
+def test_a_keystream_takes_a_new_key_before_its_counter_ends(monkeypatch):
+    """Draws go on past the limit, and do not repeat."""
+    monkeypatch.setattr(noise, "REKEY_BYTES", 256)
+    stream = noise._Keystream(bytes(32))
+
+    drawn = np.concatenate([stream.uniform(20) for _ in range(50)])
+
+    assert len(np.unique(drawn)) == drawn.size

@@ -112,21 +112,27 @@ class Table:
 
     def _encoded(self, name: str, column: Any) -> Block:
         if self.missing == "refuse" and column.isna().any():
-            row, number = int(column.isna().to_numpy().argmax()), int(column.isna().sum())
-            rule = f"column {name!r} lacks {number} values, the first in row {row}"
+            rule = f"column {name!r} lacks {int(column.isna().sum())} values"
             raise ConfigError.about(WHERE, rule, "fill them, or set missing = 'indicator'")
         if name in self.categories:
             return categorical(WHERE, name, _names(column), self.categories[name])
         try:
             values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         except (ValueError, TypeError):
-            remedy = f"list its public values in categories.{name}, or leave it out of features"
+            remedy = (
+                f"list its public values in categories.{name}, leave it out of features, or name it as client or user"
+            )
             raise ConfigError.about(WHERE, f"column {name!r} is not numeric", remedy) from None
         bounds = cast(Bounds | None, self.ranges.get(name))
         return measured(name, values, bounds, indicator=self.missing == "indicator")
 
     def _labels(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], int]:
+        if self.classes is None and not self.public:
+            remedy = 'write e.g. classes = ["0", "1"]; which labels occur is private'
+            raise ConfigError.about(WHERE, "needs classes, unless the data are public", remedy, label=self.label)
         known = self.classes or tuple(sorted(set(texts), key=_order))
+        if len(known) < 2:
+            raise ConfigError.about(WHERE, "has a single value", "a model needs two classes", label=self.label)
         place = {text: i for i, text in enumerate(known)}
         for row, text in enumerate(texts):
             if text not in place:

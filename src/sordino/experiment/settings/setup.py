@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.core.errors import PrivacyError
-from sordino.core.types import RoundPlan, Unit, Vector
+from sordino.core.types import RoundPlan, Unit, Update, Vector
 from sordino.experiment import accounts as paying
 from sordino.experiment.config import Experiment
 from sordino.experiment.guarantee import AccountPlan
@@ -91,8 +91,12 @@ class Setup:
         )
 
     def pipeline(self) -> Pipeline:
-        """The experiment's stages, in order, around a plain sum."""
-        return Pipeline.from_tables(self.experiment.stages)
+        """The experiment's stages, in order, around a plain sum. Tried once, so that nothing is charged in vain."""
+        pipeline = Pipeline.from_tables(self.experiment.stages)
+        pipeline.bound()
+        first = RoundPlan(0, self.experiment.count, self.layout.groups, 1.0)
+        pipeline.client(Update(np.zeros(self.layout.size, np.float32), records=1), first)
+        return pipeline
 
 
 class Setting(Protocol):

@@ -51,7 +51,7 @@ class AdaptiveClip(Stage):
     bit: float = 0.1
 
     def __post_init__(self) -> None:
-        checks.positive("stage.adaptive_clip", norm=self.norm, lr=self.lr, bit=self.bit)
+        checks.sensible("stage.adaptive_clip", norm=self.norm, lr=self.lr, bit=self.bit)
         checks.fraction("stage.adaptive_clip", quantile=self.quantile)
 
     @property

@@ -31,7 +31,7 @@ class Clip(Stage):
     norm: float
 
     def __post_init__(self) -> None:
-        checks.positive("stage.clip", norm=self.norm)
+        checks.sensible("stage.clip", norm=self.norm)
 
     def bound(self, incoming: Bound) -> Bound:
         return incoming.capped(l2=self.norm)  # scaling down keeps an L1 bound that holds already

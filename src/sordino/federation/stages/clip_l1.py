@@ -28,7 +28,7 @@ class ClipL1(Stage):
     norm: float
 
     def __post_init__(self) -> None:
-        checks.positive("stage.clip_l1", norm=self.norm)
+        checks.sensible("stage.clip_l1", norm=self.norm)
 
     def bound(self, incoming: Bound) -> Bound:
         return incoming.capped(l1=self.norm)

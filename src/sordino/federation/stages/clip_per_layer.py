@@ -38,7 +38,7 @@ class ClipPerLayer(Stage):
     shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        checks.positive("stage.clip_per_layer", norm=self.norm)
+        checks.sensible("stage.clip_per_layer", norm=self.norm)
         for share in self.shares:
             checks.positive("stage.clip_per_layer", share=share)
 

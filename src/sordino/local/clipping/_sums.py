@@ -79,6 +79,15 @@ class _ClippedSum:
         self.nonfinite += int((~finite).sum())
 
 
+def paired(x: Tensor, y: Tensor) -> Batch:
+    """The examples themselves, a lone one twice: the second is to count for nothing.
+
+    torch computes a batch of one by other kernels than a batch of two. Their last bits differ, and where a ReLU is
+    at its kink that is a whole gradient: one example would move another's.
+    """
+    return (x.repeat(2, *[1] * (x.dim() - 1)), y.repeat(2, *[1] * (y.dim() - 1))) if len(x) == 1 else (x, y)
+
+
 def _chunks(batch: Batch, step: int) -> Iterator[Batch]:
     x, y = batch
     for start in range(0, len(x), step):
@@ -87,7 +96,7 @@ def _chunks(batch: Batch, step: int) -> Iterator[Batch]:
 
 def _records(chunks: Iterator[Batch], gradients: Callable[[Tensor, Tensor], Rows]) -> Iterator[Rows]:
     for x, y in chunks:
-        yield gradients(x, y)
+        yield [rows[: len(x)] for rows in gradients(*paired(x, y))]
 
 
 def _users(batch: Batch, groups: Groups, step: int, gradients: Callable[[Tensor, Tensor], Rows]) -> Iterator[Rows]:
@@ -101,7 +110,8 @@ def _users(batch: Batch, groups: Groups, step: int, gradients: Callable[[Tensor,
     for start in range(0, len(order), step):
         rows = order[start : start + step]
         members = owner[start : start + step]
-        sums = _sums_of(gradients(batch[0][rows], batch[1][rows]), members - first, weight[members])
+        made = [each[: len(rows)] for each in gradients(*paired(batch[0][rows], batch[1][rows]))]
+        sums = _sums_of(made, members - first, weight[members])
         if unfinished is not None:
             for part, begun in zip(sums, unfinished, strict=True):
                 part[0] += begun[0]

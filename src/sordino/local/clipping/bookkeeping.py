@@ -15,6 +15,7 @@ from sordino.core.seeds import stream
 from sordino.core.types import Unit
 from sordino.local.clipping._engine import Batch, Clipped, Groups, Unsupported, checked, engines, per_example
 from sordino.local.clipping._shares import Share, Use, bias_share, supported, weight_share
+from sordino.local.clipping._sums import paired
 from sordino.local.clipping.vmap import Vmap
 from sordino.local.layout import trainable
 from sordino.local.losses import Loss
@@ -60,12 +61,14 @@ class Bookkeeping:
         nonfinite, step = 0, self.chunk or _step(layers)
         for start in range(0, len(x), step):
             part = x[start : start + step], y[start : start + step]
-            shares, _ = _shares(model, layers, loss, part)
+            real = len(part[0])
+            shares, _ = _shares(model, layers, loss, paired(*part))
             norms = torch.stack([share.squares for share in shares]).sum(dim=0).sqrt()
             finite = torch.isfinite(norms)
             weights = torch.where(finite, (norm / norms).clamp(max=1.0), 0.0)
+            weights[real:] = 0.0
             total += torch.cat([share.total(weights) for share in shares]).cpu()
-            nonfinite += int((~finite).sum())
+            nonfinite += int((~finite[:real]).sum())
         return Clipped(certify(total.numpy(), unit=unit, l2=norm), nonfinite)
 
 
