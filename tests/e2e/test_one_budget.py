@@ -14,7 +14,10 @@ from sordino.data import Examples, FederatedData
 from sordino.data.split import coin_split, train_test
 from sordino.ledger import Ledger
 
-CLIENTS = ("privacy={ unit = 'client', noise_at = 'coordinator', epsilon = 20.0 }", "stages=[{ clip = { norm = 1.0 } }]")
+CLIENTS = (
+    "privacy={ unit = 'client', noise_at = 'coordinator', epsilon = 20.0 }",
+    "stages=[{ clip = { norm = 1.0 } }]",
+)
 
 
 @pytest.mark.parametrize(

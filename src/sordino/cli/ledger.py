@@ -53,14 +53,19 @@ def show(path: Path, *, as_json: bool) -> None:
 
 @command.command("verify")
 @click.argument("path", type=click.Path(path_type=Path))
+@click.option("--expect", multiple=True, metavar="SHA256", help="A hash seen earlier, such as a run's ledger_sha256.")
 @as_json
-def verify(path: Path, *, as_json: bool) -> None:
-    """Replay the history and compare it with the balances; exit code 5 if they disagree."""
+def verify(path: Path, expect: tuple[str, ...], *, as_json: bool) -> None:
+    """Replay the history and compare it with the balances; exit code 5 if they disagree.
+
+    What the file alone cannot show is that it was put back to an earlier state: keep the ledger_sha256 of each run
+    elsewhere and give it with --expect.
+    """
     from sordino.core.errors import VerificationError
     from sordino.ledger import verify as check
 
     file = _file(path)
-    report = check(file)
+    report = check(file, expect=expect)
     if as_json:
         echo_json({"ok": report.ok, "problems": list(report.problems), "counts": dict(report.counts)})
     elif report.ok:

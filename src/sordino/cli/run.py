@@ -63,7 +63,7 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
     if as_json:
         echo_json(summary)
         return
-    show_result(summary, fresh=result.fresh)
+    show_result(summary, fresh=result.fresh, resumed_at=result.resumed_at)
     if table is not None:
         show_comparison(table, experiment.compare.splits if experiment.compare else 1)
 

@@ -15,6 +15,8 @@ TRUST = {
     "coordinator": "the coordinator must be trusted: it sees raw updates",
 }
 MANY = 12
+WEAK = 10
+"""Above this epsilon a guarantee is called weak, as the field's tiers do (at most 1, at most 10, more)."""
 
 
 def number(value: float | None) -> str:
@@ -32,6 +34,7 @@ def show_head(plan: dict[str, Any], source: str) -> None:
             f"({plan['adjacency']}, noise at {plan['noise_at']})\n"
         )
         _test(plan)
+        _weak(plan)
     else:
         _loud()
 
@@ -45,6 +48,7 @@ def show_plan(plan: dict[str, Any]) -> None:
         return
     click.echo(f"Plan {plan['name']}  digest {plan['digest'][:16]}")
     _test(plan)
+    _weak(plan)
     click.echo(f"  protects      {UNIT[plan['unit']]}, {plan['adjacency']}, delta {plan['delta']:.3g}")
     click.echo(f"  noise at      {plan['noise_at']}: {TRUST[plan['noise_at']]}")
     click.echo(
@@ -65,13 +69,17 @@ def show_plan(plan: dict[str, Any]) -> None:
         )
 
 
-def show_result(summary: dict[str, Any], *, fresh: bool) -> None:
+def show_result(summary: dict[str, Any], *, fresh: bool, resumed_at: int = 0) -> None:
     """A finished run."""
     if not fresh:
         click.echo(
             "this plan has already run; nothing was trained or charged again "
             "(another seed is another release, with its own price)"
         )
+    if resumed_at:
+        click.echo(f"went on after {resumed_at} rounds of an interrupted run")
+    if summary.get("rounds_lost"):
+        click.echo(f"rounds lost: {summary['rounds_lost']}, charged but interrupted before their release was safe")
     figures = {k: v for k, v in summary["metrics"].items() if k != "visibility"}
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in figures.items())
     click.echo(f"held-out {shown}")
@@ -102,6 +110,16 @@ def show_comparison(rows: list[dict[str, Any]], splits: int) -> None:
         cells = [f"{row[k]['mean']:.3f} ± {row[k]['standard_error']:.3f}" if k in row else "" for k in present]
         table.add_row(row["setting"], *cells)
     Console(width=max(100, Console().width)).print(table)
+
+
+def _weak(plan: dict[str, Any]) -> None:
+    """A guarantee that is no protection to speak of is said to be none."""
+    if plan["epsilon"] is not None and plan["epsilon"] > WEAK:
+        click.secho(
+            f"WEAK: an epsilon above {WEAK} promises little; see what an attacker can achieve in `sordino plan`.",
+            fg="yellow",
+            bold=True,
+        )
 
 
 def _loud() -> None:

@@ -36,12 +36,14 @@ class Result:
         summary: The stable JSON of `sordino run --json`.
         claims: The guarantees, minted by the ledger.
         fresh: False when the folder already held the finished run.
+        resumed_at: Rounds that an interrupted run had done before this one went on.
     """
 
     folder: Path
     summary: dict[str, Any]
     claims: tuple[Claim, ...]
     fresh: bool
+    resumed_at: int = 0
 
 
 def run(
@@ -83,7 +85,8 @@ def run(
             progress(line)
 
         loop = built.loop(books, _name(plan), folder.save, seen)
-        state = loop.rounds(folder.load() or loop.start(built.start), setting)
+        before = folder.load()
+        state = loop.rounds(before or loop.start(built.start), setting)
         model = loop.average.result(state.average)
         claims = tuple(ledger.claims(_name(plan))) if ledger is not None else ()
         _compare_with_plan(plan, claims)
@@ -91,8 +94,9 @@ def run(
         summary |= _claimed(plan, summary["silos"], claims)
         summary |= {"metrics": metrics(built.setup, model).to_plain(), "run_folder": str(folder.path)}
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
+        summary |= {"rounds_lost": _lost(ledger, plan)}
         folder.finish(summary)
-        return Result(folder.path, summary, claims, fresh=True)
+        return Result(folder.path, summary, claims, fresh=True, resumed_at=before.round if before else 0)
 
 
 @contextmanager
@@ -148,6 +152,11 @@ def _claimed(plan: Plan, silos: list[dict[str, Any]], claims: tuple[Claim, ...])
         "silos": paid,
         "ledger_sha256": claims[0].ledger_sha256 if claims else None,
     }
+
+
+def _lost(ledger: Ledger | None, plan: Plan) -> int:
+    """Rounds that were charged and whose release was lost in a crash: never drawn again."""
+    return sum(c.state == "forfeited" for c in ledger.charges(_name(plan))) if ledger is not None else 0
 
 
 def _compare_with_plan(plan: Plan, claims: tuple[Claim, ...]) -> None:

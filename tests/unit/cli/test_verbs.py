@@ -221,3 +221,30 @@ def test_an_unknown_verb_is_said(capsys):
 
     assert end.value.code == 2
     assert "rum" in capsys.readouterr().err
+
+
+def test_a_ledger_put_back_is_found_by_a_hash_kept_elsewhere(heart, capsys):
+    """
+    The hash that a run printed lies in the history; one that does not shows a roll-back.
+    """
+    runs = heart.parent / "runs"
+    summary = json.loads(call(capsys, "run", heart, "--runs", runs, "--json"))
+    folder = summary["run_folder"]
+
+    assert "ok" in call(capsys, "ledger", "verify", folder, "--expect", summary["ledger_sha256"])
+    with pytest.raises(SystemExit) as end:
+        call(capsys, "ledger", "verify", folder, "--expect", "f" * 64)
+    assert end.value.code == 5
+
+
+def test_a_weak_promise_and_a_lost_round_are_said(heart, capsys):
+    """
+    An epsilon above ten is called weak; a finished run counts the rounds that a crash lost.
+    """
+    strong = call(capsys, "plan", heart)
+    weak = call(capsys, "plan", heart, "--set", "privacy={ epsilon = 30.0, silos_per_person = 1 }")
+    summary = json.loads(call(capsys, "run", heart, "--runs", heart.parent / "runs", "--json"))
+
+    assert "WEAK" in weak
+    assert "WEAK" not in strong
+    assert summary["rounds_lost"] == 0
