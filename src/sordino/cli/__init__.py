@@ -63,7 +63,9 @@ def main(arguments: list[str] | None = None) -> Any:
         click.echo("interrupted: the same command goes on from the last finished round", err=True)
         sys.exit(130)
     except click.ClickException as problem:
-        problem.show()
+        context = getattr(problem, "ctx", None)
+        asked = context.command_path if context is not None else "sordino"
+        click.echo(f"{asked}: {problem.format_message()} See `{asked} --help`.", err=True)
         sys.exit(problem.exit_code)
     except SordinoError as problem:
         click.echo(click.style(f"{type(problem).__name__}: ", fg="red") + str(problem), err=True)

@@ -29,8 +29,10 @@ def show_head(plan: dict[str, Any], source: str) -> None:
     click.echo(f"{plan['name']}: {plan['clients']} clients, {plan['parameters']:,} parameters, {plan['rounds']} rounds")
     click.echo(f"data: {source}")
     if plan["private"]:
+        smallest = min(silo["epsilon"] for silo in plan["silos"])
+        tiers = f"{smallest:.4g} to " if smallest < 0.99 * plan["epsilon"] and plan["silos_per_person"] == 1 else ""
         click.echo(
-            f"promise: epsilon {plan['epsilon']:.4g} at delta {plan['delta']:.2g} for {UNIT[plan['unit']]} "
+            f"promise: epsilon {tiers}{plan['epsilon']:.4g} at delta {plan['delta']:.2g} for {UNIT[plan['unit']]} "
             f"({plan['adjacency']}, noise at {plan['noise_at']})\n"
         )
         _test(plan)
@@ -74,7 +76,8 @@ def show_result(summary: dict[str, Any], *, fresh: bool, resumed_at: int = 0) ->
     if not fresh:
         click.echo(
             "this plan has already run; nothing was trained or charged again "
-            "(another seed is another release, with its own price)"
+            "(another seed is another release, with its own price; a plan is known by counts and settings, so "
+            "changed records need another name or seed)"
         )
     if resumed_at:
         click.echo(f"went on after {resumed_at} rounds of an interrupted run")
