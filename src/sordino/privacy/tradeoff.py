@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 RATES = (0.001, 0.01)
 """False positive rates that are reported."""
 
+LARGEST_EPSILON = 500.0
+"""Lines beyond it bound nothing that shows, and e^ε soon leaves the floats."""
+
 
 @dataclass(frozen=True)
 class AttackBounds:
@@ -55,7 +58,7 @@ def attack_bounds(events: Events, delta: float, *, adjacency: Adjacency) -> Atta
     accountant = best_accountant(events, delta, adjacency=adjacency)
     if accountant == "gdp":
         return of_mu(math.sqrt(gaussian_part(plan_of(events), Adjacency(adjacency))[0]))
-    last = epsilon(events, delta, adjacency=adjacency, accountant=accountant)
+    last = min(epsilon(events, delta, adjacency=adjacency, accountant=accountant), LARGEST_EPSILON)
     grid = np.concatenate([[0.0], np.geomspace(min(1e-3, last or 1e-3), max(last, 1e-3), 400)])
     return of_curve(grid, delta_curve(events, grid, adjacency=adjacency))
 

@@ -272,3 +272,12 @@ class TestNorms:
         """An unclipped group has no bound."""
         with pytest.raises(ConfigError):
             norms.joint([1.0, math.inf])
+
+
+def test_a_plan_that_protects_nobody_bounds_nothing():
+    """An epsilon of thousands, sampled: every bound is finite, and says that the attacker may succeed."""
+    plan = [(events.poisson(0.1, events.gaussian(0.01)), 2)]
+    bounds = tradeoff.attack_bounds(plan, 1e-5, adjacency=ADD)
+
+    assert bounds.auc > 0.5
+    assert all(np.isfinite([bounds.auc, bounds.accuracy, *bounds.tpr_at_fpr.values()]))
