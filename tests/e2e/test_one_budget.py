@@ -41,6 +41,29 @@ def test_the_same_people_have_one_budget_in_a_ledger(heart, second):
         assert [account.name for account in ledger.accounts()] == ["clients"]
 
 
+def test_other_names_are_no_second_budget(heart):
+    """
+    The same people dealt to other clients are refused; fewer of the known clients are not.
+    """
+    shared = (f"ledger={heart.parent / 'shared.db'}", "budget={ epsilon = 9.0, delta = 1e-4 }")
+    ran(heart, *shared)
+
+    with pytest.raises(PrivacyError, match="under other names"):
+        ran(heart, *shared, "partition={ iid = { clients = 4 } }")
+    ran(heart, *shared, "seed=9")
+
+
+def test_private_records_are_not_dealt_at_random(table):
+    """
+    A shuffle couples all records: one more moves the others.
+    """
+    text = table.read_text(encoding="utf-8").replace("public = true\n", "")
+    table.write_text(text, encoding="utf-8")
+
+    with pytest.raises(PrivacyError, match="for public data"):
+        planned(table, "local.clip=0.5", "partition={ iid = { clients = 4 } }")
+
+
 def test_a_silos_own_epsilon_is_not_ignored(heart):
     """
     Where anybody may be drawn, all share one account: a silo's own epsilon is refused there and kept elsewhere.

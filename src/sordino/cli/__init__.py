@@ -51,7 +51,8 @@ def cli() -> None:
       sordino run experiment.toml
       sordino ledger show runs/heart-1a2b3c4d/ledger.db
 
-    Exit codes: 2 bad configuration, 3 budget refused, 4 breaker open, 5 verification failed.
+    Exit codes: 1 a client or file failed, 2 bad configuration, 3 budget refused, 4 breaker open,
+    5 verification failed, 130 interrupted.
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
 
 

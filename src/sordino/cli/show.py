@@ -53,6 +53,8 @@ def show_plan(plan: dict[str, Any]) -> None:
     _weak(plan)
     click.echo(f"  protects      {UNIT[plan['unit']]}, {plan['adjacency']}, delta {plan['delta']:.3g}")
     click.echo(f"  noise at      {plan['noise_at']}: {TRUST[plan['noise_at']]}")
+    if plan["silos_per_person"] is not None and plan["unit"] != "client":
+        click.echo(f"  declared      a person is in at most {plan['silos_per_person']} of the silos")
     click.echo(
         f"  noise         {plan['mechanism']}, multiplier {plan['noise_multiplier']:.5g}; {plan['rounds']} rounds, "
         f"sampling rate {plan['sampling_rate']:.4g}"
@@ -119,7 +121,7 @@ def _weak(plan: dict[str, Any]) -> None:
     """A guarantee that is no protection to speak of is said to be none."""
     if plan["epsilon"] is not None and plan["epsilon"] > WEAK:
         click.secho(
-            f"WEAK: an epsilon above {WEAK} promises little; see what an attacker can achieve in `sordino plan`.",
+            f"WEAK: an epsilon above {WEAK} promises little: see what an attacker can achieve in the plan.",
             fg="yellow",
             bold=True,
         )

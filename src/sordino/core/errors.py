@@ -38,7 +38,7 @@ class ConfigError(SordinoError):
 
 
 class PrivacyError(SordinoError):
-    """Going on would break or overstate a guarantee; nothing was released."""
+    """Going on would break or overstate a guarantee; what it is about was not released."""
 
     exit_code = 2
 

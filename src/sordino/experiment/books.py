@@ -119,7 +119,7 @@ def _refuse_second_budgets(known: Mapping[str, Account], plan: Plan) -> None:
     A client's guarantee covers each of its records, and `clients` covers each client, so accounts of another unit or
     of the other kind may stand for people that this run would charge elsewhere.
     """
-    unit = plan.experiment.privacy.unit
+    unit, names = plan.experiment.privacy.unit, {account.name for account in plan.accounts}
     shared = any(account.client is None for account in plan.accounts)
     for name, account in known.items():
         if account.unit is not unit or (name == CLIENTS) != shared:
@@ -130,6 +130,13 @@ def _refuse_second_budgets(known: Mapping[str, Account], plan: Plan) -> None:
                 "use one unit and one kind of sampling per ledger",
                 account=name,
             )
+    if known and names - known.keys() and known.keys() - names:
+        raise PrivacyError.about(
+            "ledger",
+            "are new to it, while others of its accounts are left out: the same people under other names?",
+            "keep a federation's names and partition, or use another ledger",
+            accounts=sorted(names - known.keys())[:3],
+        )
 
 
 def _check_terms(open_: Account, plan: Plan, *, test: bool) -> None:

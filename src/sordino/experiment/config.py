@@ -166,7 +166,8 @@ class Evaluation:
     """How the model is judged.
 
     Args:
-        test_fraction: Share of each client's records that is held out and never trained on.
+        test_fraction: Share of each client's records that is held out and never trained on; on private data the
+            probability of each record to be.
         data: A data table of its own for testing, such as `{ mnist = { part = "test" } }`; then all records train.
         every: Evaluate after so many rounds; 0 means at the end only.
         split: Which of the possible held-out parts.

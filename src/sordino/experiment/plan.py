@@ -68,7 +68,7 @@ class Plan:
 
 
 def make_plan(experiment: Experiment, population: Population, *, check_learning: bool = True) -> Plan:
-    """Calibrate an experiment. Looks at counts and shapes only, never at a record.
+    """Calibrate an experiment. Uses counts and shapes only; loading has read the records.
 
     Args:
         experiment: What is wanted; at most one of noise, rounds and rate is left to find.

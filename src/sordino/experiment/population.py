@@ -55,6 +55,13 @@ def load(experiment: Experiment) -> Population:
     name, options = single("data", experiment.data)
     examples = datasets.build(name, options, f"data.{name}").load()
     partition, options = single("partition", experiment.partition)
+    if partition != "natural" and not examples.public:
+        raise PrivacyError.about(
+            "partition",
+            "deals records at random, so one more record moves all others",
+            "name the client column and use natural; random partitions are for public data",
+            name=partition,
+        )
     clients = partitions.build(partition, options, f"partition.{partition}").split(examples, experiment.seed)
     if len(clients) < 2:
         raise ConfigError.about("data", "is too few for a federation", "two or more are needed", clients=len(clients))

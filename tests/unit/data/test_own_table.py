@@ -95,7 +95,7 @@ def test_missing_values_can_be_features(tmp_path):
         ({}, {"features": []}, "has no feature columns"),
         ({}, {"categories": {}}, "column 'sex' is not numeric; list its public values in categories.sex"),
         ({}, {"categories": {"sex": ["f", "w"]}}, "row 1 has 'm', which is none of the categories of column 'sex'"),
-        ({}, {"classes": ["yes", "non"]}, "row 0 has the label 'no', which is none of the classes"),
+        ({}, {"classes": ["yes", "non"]}, "a label is none of the classes; known: yes, non"),
         ({"age": [20, None, 50]}, {}, "column 'age' lacks 1 values"),
         ({"age": [20, np.inf, 50]}, {"ranges": {}}, "not finite, the first in row 1, column 'age'"),
         ({"ill": ["no", None, "yes"]}, {}, "row 1 has nothing in column 'ill'"),

@@ -37,8 +37,8 @@ class Table:
         ranges: Public lowest and highest value by column: scaled to [-1, 1], clamped outside. A numeric
             column without a range is taken as it is.
         categories: Public values by column: one 0/1 column each.
-        classes: Public values of the label, in order. Where None they are the label's sorted values, which
-            tells whoever sees the model which labels occur.
+        classes: Public values of the label, in order. May be left out for public data only, where they are the
+            label's sorted values: which labels occur is private.
         missing: "refuse" a missing value, or "indicator": every numeric feature gets a second column that
             says so, and the value becomes 0; a missing category is all 0.
         public: Published research data, whose plain metrics may be shown.
@@ -134,10 +134,10 @@ class Table:
         if len(known) < 2:
             raise ConfigError.about(WHERE, "has a single value", "a model needs two classes", label=self.label)
         place = {text: i for i, text in enumerate(known)}
-        for row, text in enumerate(texts):
+        for text in texts:
             if text not in place:
-                rule = f"row {row} has the label {text!r}, which is none of the classes"
-                raise ConfigError.about(WHERE, rule, nearest(text, known))
+                rule = "a label is none of the classes"
+                raise ConfigError.about(WHERE, rule, f"known: {', '.join(known)}", label=self.label)
         return np.array([place[text] for text in texts], np.int64), len(known)
 
 
