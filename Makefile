@@ -35,8 +35,11 @@ format: $(VENV)/ready-dev
 
 ## bench: the published figures; each prints a table, or JSON with --json
 bench: $(VENV)/ready-dev
+	$(BIN)/python benchmarks/heart_recipe.py
 	$(BIN)/python benchmarks/heart.py
+	$(BIN)/sordino data fetch digits10k
 	$(BIN)/python benchmarks/baseline.py
+	$(BIN)/python benchmarks/crash.py --kills 100
 
 ## docs: regenerate the reference pages from the registries and the command line
 docs: $(VENV)/ready-dev
