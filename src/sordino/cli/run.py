@@ -14,8 +14,6 @@ from sordino.cli.options import as_json, echo_json, experiment_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sordino.experiment.config import Experiment
-    from sordino.experiment.folder import RunFolder
     from sordino.experiment.progress import Progress
 
 
@@ -37,6 +35,7 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
       sordino run examples/heart.toml --set privacy.epsilon=1.0 --no-compare --json
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.cli.show import show_comparison, show_head, show_result
+    from sordino.experiment.compare import kept_comparison
     from sordino.experiment.config import read
     from sordino.experiment.folder import RunFolder
     from sordino.experiment.plan import make_plan
@@ -57,8 +56,10 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
     text = text.rstrip() + "\n"
     with _progress(quiet=as_json) as progress:
         result = run(plan, population, text, runs, base=file.parent, progress=progress)
-    folder = RunFolder(result.folder)
-    table = _comparison(folder, experiment, quiet=as_json) if wanted is not None else None
+    table = None
+    if wanted is not None:
+        with _steps(quiet=as_json) as step:
+            table = kept_comparison(experiment, RunFolder(result.folder), progress=step)
     summary = result.summary | ({"compare": table} if table is not None else {})
     if as_json:
         echo_json(summary)
@@ -72,21 +73,6 @@ def _say_if_new(file: Path, ledger: str | None) -> None:
     """A mistyped path would be a fresh budget, so a new shared ledger is announced."""
     if ledger is not None and not (file.parent / ledger).exists():
         click.echo(f"opening a new ledger, with nothing spent yet: {file.parent / ledger}", err=True)
-
-
-def _comparison(folder: RunFolder, experiment: Experiment, *, quiet: bool) -> list[dict[str, Any]]:
-    """The [compare] table: kept in the run folder, made anew when something else is asked for."""
-    from sordino.core.tables import plain
-    from sordino.experiment.compare import compare
-
-    asked, kept = plain(experiment.compare), folder.read("compare.json")
-    if kept is not None and kept["asked"] == asked:
-        rows: list[dict[str, Any]] = kept["rows"]
-        return rows
-    with _steps(quiet=quiet) as step:
-        rows = [row.to_plain() for row in compare(experiment, progress=step)]
-    folder.write("compare.json", {"asked": asked, "rows": rows})
-    return rows
 
 
 def _progress(*, quiet: bool) -> AbstractContextManager[Callable[[Progress], None]]:

@@ -1,4 +1,4 @@
-"""Held-out records, stratified by label, silo by silo."""
+"""Held-out records, silo by silo: stratified by label for public data, by one coin per record for private data."""
 
 from __future__ import annotations
 
@@ -73,6 +73,9 @@ def coin_split(
 
     Raises:
         ConfigError: The fraction lies outside (0, 1), or a silo is left without training records.
+
+    Guarantee:
+        Files that differ in one record (or person) have training parts that differ in at most that one.
     """
     fraction("split", test_fraction=test_fraction)
     examples, names, train, test = federated.examples, [], [], []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from sordino.core.errors import EngineError, PrivacyError
 from sordino.experiment.accounts import CLIENTS
@@ -44,6 +46,20 @@ class LedgerBooks:
 
     def published(self, txid: str) -> None:
         self.ledger.published(txid)
+
+
+@contextmanager
+def kept(plan: Plan, run: str, file: Path) -> Iterator[tuple[LedgerBooks | NoBooks, Ledger | None]]:
+    """A run's books with the plan admitted, and their ledger; neither where nothing is protected.
+
+    Raises:
+        BudgetRefused: An account cannot pay for the whole plan; nothing has run.
+    """
+    if not plan.private:
+        yield NoBooks(), None
+        return
+    with Ledger(file) as ledger:
+        yield open_books(ledger, plan, run), ledger
 
 
 @dataclass(frozen=True)

@@ -75,12 +75,11 @@ class Calibration:
         return [max(result)] * len(result) if shared else result
 
     def _noise_for(self, account: paying.Account) -> float:
-        if account.epsilon is None:
-            raise ConfigError.about("privacy", "is needed for every silo", "write `epsilon = …`", silo=account.name)
+        limit = self._limit(account)
         if not self._events(self.experiment, account, 1.0):
             return 1.0
         return calibration.calibrate_noise(
-            lambda z: self._events(self.experiment, account, z), account.epsilon, self.delta, adjacency=self.adjacency
+            lambda z: self._events(self.experiment, account, z), limit, self.delta, adjacency=self.adjacency
         )
 
     def _fit(self, what: str, z: float) -> Experiment:
@@ -89,18 +88,23 @@ class Calibration:
             if what == "rounds"
             else ("local__batch", calibration.calibrate_rate)
         )
-        values = []
+        values: dict[Any, Any] = {}
         for account in self.terms:
-            if account.epsilon is None:
-                raise ConfigError.about("privacy", "is needed for every silo", "write `epsilon = …`", silo=account.name)
+            limit = self._limit(account)
 
             def events_of(value: Any, account: paying.Account = account) -> Events:
                 return self._events(config.changed(self.experiment, **{field: value}), account, z)
 
-            values.append(calibrate(events_of, account.epsilon, self.delta, adjacency=self.adjacency))
-            if account.client is not None and len({a.epsilon for a in self.terms}) == 1 and field == "local__batch":
-                break
-        return config.changed(self.experiment, **{field: min(values)})
+            # At a fixed number of rounds, accounts that are charged alike at one rate are charged alike at all.
+            shape = account.name if what == "rounds" else (limit, tuple(n for _, n in events_of(0.5)))
+            if shape not in values:
+                values[shape] = calibrate(events_of, limit, self.delta, adjacency=self.adjacency)
+        return config.changed(self.experiment, **{field: min(values.values())})
+
+    def _limit(self, account: paying.Account) -> float:
+        if account.epsilon is None:
+            raise ConfigError.about("privacy", "is needed for every silo", "write `epsilon = …`", silo=account.name)
+        return account.epsilon
 
     def _check_limits(self, experiment: Experiment, z: float) -> None:
         for account in self.terms:

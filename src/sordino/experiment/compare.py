@@ -16,17 +16,18 @@ from typing import Any
 
 import numpy as np
 
+from sordino.core import tables
 from sordino.data.federation import FederatedData
 from sordino.experiment import config
-from sordino.experiment.books import NoBooks, open_books
+from sordino.experiment.books import kept
 from sordino.experiment.build import build
 from sordino.experiment.claimed import claimed_epsilon
 from sordino.experiment.config import Experiment, Privacy
+from sordino.experiment.folder import RunFolder
 from sordino.experiment.metrics import Metrics, metrics
 from sordino.experiment.plan import make_plan
 from sordino.experiment.population import Population, load, require_public
 from sordino.experiment.settings import setting_of
-from sordino.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,19 @@ def _settings(experiment: Experiment, population: Population) -> Iterator[tuple[
         yield f"together, epsilon {epsilon:g}", private, lambda p: p
 
 
+def kept_comparison(
+    experiment: Experiment, folder: RunFolder, *, progress: Callable[[str], None] = lambda _: None
+) -> list[dict[str, Any]]:
+    """The rows as JSON, kept in a run folder; made anew when something else is asked for."""
+    asked, known = tables.plain(experiment.compare), folder.read("compare.json")
+    if known is not None and known["asked"] == asked:
+        rows: list[dict[str, Any]] = known["rows"]
+        return rows
+    rows = [row.to_plain() for row in compare(experiment, progress=progress)]
+    folder.write("compare.json", {"asked": asked, "rows": rows})
+    return rows
+
+
 def trial(experiment: Experiment, population: Population, judged_on: Population) -> tuple[float | None, Metrics]:
     """One training with a ledger of its own, for public data only: the claimed epsilon, and the figures.
 
@@ -96,14 +110,10 @@ def trial(experiment: Experiment, population: Population, judged_on: Population)
     """
     plan = make_plan(experiment, population, check_learning=False)
     built = build(plan, population, probe=False)
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = Ledger(Path(folder) / "ledger.db") if plan.private else None
-        books = open_books(ledger, plan, "compare") if ledger else NoBooks()
+    with tempfile.TemporaryDirectory() as folder, kept(plan, "compare", Path(folder) / "ledger.db") as (books, ledger):
         loop = built.loop(books, "compare", lambda _: None, lambda _: None)
         state = loop.rounds(loop.start(built.start), setting_of(built.setup))
-        claims = ledger.claims("compare") if ledger else []
-        if ledger:
-            ledger.close()
+        claims = ledger.claims("compare") if ledger is not None else []
     judge = replace(built.setup, population=judged_on)
     epsilon = claimed_epsilon(plan, tuple(claims)) if claims else None
     return epsilon, metrics(judge, loop.average.result(state.average))

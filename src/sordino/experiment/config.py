@@ -19,11 +19,12 @@ from typing import Any, Literal
 from sordino.core import checks, tables
 from sordino.core.errors import ConfigError
 from sordino.core.types import Adjacency, NoiseAt, Unit
+from sordino.privacy.accounting import PLD_FLOOR
 
 FIT = "fit"
 """Written in place of `rounds` or `local.batch`: find it from the others."""
 
-LEAST_DELTA = 1e-11
+LEAST_DELTA = PLD_FLOOR
 """Floating-point noise ends somewhere, and accountants work on a grid: below this δ neither can be trusted."""
 
 

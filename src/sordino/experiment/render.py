@@ -33,7 +33,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "noise_multiplier": max(multipliers) if multipliers else None,
         "rounds": experiment.count,
         "sampling_rate": _sampling_rate(plan),
-        "clip": experiment.local.clip,
+        "clip": experiment.local.clip if plan.private else None,
         "lr": experiment.local.lr,
         "accountant": plan.accountant,
         "parameters": plan.parameters,
@@ -66,7 +66,9 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 def _sampling_rate(plan: Plan) -> float:
     """At which rate a protected unit joins a step: a record its silo's batch, a client the cohort."""
     experiment, n = plan.experiment, len(plan.clients)
-    if experiment.privacy.unit is not Unit.CLIENT or not plan.private:
+    if not plan.private:
+        return 1.0
+    if experiment.privacy.unit is not Unit.CLIENT:
         return experiment.local.rate
     return paying.sampler_of(experiment).expected(n) / n
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sordino.core.errors import PrivacyError, SordinoError, VerificationError
 from sordino.core.types import Vector
-from sordino.experiment.books import NoBooks, open_books
+from sordino.experiment.books import kept
 from sordino.experiment.build import Built, build
 from sordino.experiment.claimed import claimed_epsilon
 from sordino.experiment.folder import RunFolder
@@ -103,19 +103,14 @@ def run(
 def _opened(plan: Plan, folder: RunFolder, toml: str, file: Path) -> Iterator[tuple[Books, Ledger | None]]:
     """The run's folder and books, the plan admitted. A plan that is refused leaves no run folder."""
     fresh = folder.begin(toml, plan_json(plan))
-    ledger: Ledger | None = None
-    try:
+    with ExitStack() as stack:
         try:
-            ledger = Ledger(file) if plan.private else None
-            books: Books = open_books(ledger, plan, _name(plan)) if ledger is not None else NoBooks()
+            opened = stack.enter_context(kept(plan, _name(plan), file))
         except SordinoError:
             if fresh:
                 folder.discard()
             raise
-        yield books, ledger
-    finally:
-        if ledger is not None:
-            ledger.close()
+        yield opened
 
 
 def _claims_of_finished(plan: Plan, file: Path) -> tuple[Claim, ...]:

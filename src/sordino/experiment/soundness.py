@@ -68,12 +68,16 @@ def _refuse_for_clients(experiment: Experiment, sampler: Sampler) -> None:
     privacy, local = experiment.privacy, experiment.local
     if privacy.noise_at is NoiseAt.SUM:
         raise ConfigError.about("privacy", "is not offered yet for clients", "use coordinator", noise_at="sum")
-    bound = Pipeline.from_tables(experiment.stages).bound()
+    pipeline = Pipeline.from_tables(experiment.stages)
+    bound = pipeline.bound()
     if privacy.mechanism == "laplace" and bound.l1 is None:
         raise ConfigError.about("privacy", "needs an L1 bound", "use the stage clip_l1", mechanism="laplace")
-    if privacy.noise_at is NoiseAt.SILO and any("adaptive_clip" in table for table in experiment.stages):
+    if privacy.noise_at is NoiseAt.SILO and pipeline.wire_size(1) != 1:
         raise ConfigError.about(
-            "stages", "needs a sum over clients", "use clip with noise at the silo", stage="adaptive_clip"
+            "stages",
+            "add what only a sum over clients settles",
+            "use clip with noise at the silo",
+            stages=[name for table in experiment.stages for name in table],
         )
     if not sampler.public and any(silo.epsilon is not None for silo in experiment.silos.values()):
         raise ConfigError.about(

@@ -51,6 +51,10 @@ class Pipeline:
         """
         return self.aggregator.bound(self._update_bound())
 
+    def wire_size(self, size: int) -> int:
+        """Length of what a client sends for a model of `size` parameters; longer where a stage adds coordinates."""
+        return reduce(lambda length, stage: stage.size(length), self.stages, size)
+
     def client(self, update: Update, plan: RoundPlan) -> Update:
         """What a client sends for its change of the model."""
         return reduce(lambda passed, stage: stage.client(passed, plan), self.stages, update)
@@ -80,8 +84,7 @@ class Pipeline:
 
         For runs without privacy, and for updates that were released already (noise at the silo).
         """
-        wire = reduce(lambda length, stage: stage.size(length), self.stages, size)
-        total = np.asarray(self.aggregator.reduce(updates, wire).vector, dtype=np.float64)
+        total = np.asarray(self.aggregator.reduce(updates, self.wire_size(size)).vector, dtype=np.float64)
         return reduce(lambda passed, stage: stage.server(passed, plan), reversed(self.stages), total)
 
     def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Pipeline]:

@@ -11,9 +11,6 @@ import math
 from sordino.core import checks
 from sordino.privacy import gaussian
 
-LEARNABLE = 1.0
-"""Below this ratio a release is mostly noise even if every contributor pushes the same way with full norm."""
-
 
 def signal_to_noise(
     *, clip: float, noise_multiplier: float, dimension: int, expected: float, releases: int = 1
@@ -36,14 +33,7 @@ def signal_to_noise(
     return clip * math.sqrt(releases) / noise
 
 
-def can_learn(ratio: float, *, threshold: float = LEARNABLE) -> bool:
-    """Whether a signal-to-noise ratio reaches the threshold."""
-    return ratio >= threshold
-
-
-def contributors_needed(
-    noise_multiplier: float, dimension: int, *, releases: int = 1, threshold: float = LEARNABLE
-) -> int:
+def contributors_needed(noise_multiplier: float, dimension: int, *, releases: int = 1, threshold: float = 1.0) -> int:
     """The smallest expected cohort whose releases reach the threshold: ⌈threshold · z √(d/T)⌉.
 
     >>> contributors_needed(4.57, 1000)
@@ -52,19 +42,6 @@ def contributors_needed(
     checks.positive("contributors_needed", noise_multiplier=noise_multiplier, threshold=threshold)
     checks.count("contributors_needed", dimension=dimension, releases=releases)
     return math.ceil(threshold * noise_multiplier * math.sqrt(dimension / releases))
-
-
-def largest_dimension(
-    noise_multiplier: float, expected: float, *, releases: int = 1, threshold: float = LEARNABLE
-) -> int:
-    """The most parameters that a cohort can still learn: ⌊T · (B̄ / (threshold · z))²⌋.
-
-    >>> largest_dimension(4.57, 5)
-    1
-    """
-    checks.positive("largest_dimension", noise_multiplier=noise_multiplier, expected=expected, threshold=threshold)
-    checks.count("largest_dimension", releases=releases)
-    return math.floor(releases * (expected / (threshold * noise_multiplier)) ** 2)
 
 
 def unsampled_noise(epsilon: float, delta: float, rounds: int) -> float:

@@ -275,10 +275,11 @@ def test_a_plan_looks_at_no_value(heart):
     """
     experiment = parse(heart.read_text(encoding="utf-8"))
     population = load(experiment)
-    other = replace(population.train.examples, x=population.train.examples.x[::-1] * 0.5)
+    examples = population.train.examples
+    other = replace(examples, x=examples.x[::-1] * 0.5, y=1 - examples.y)
     blind = replace(population, train=replace(population.train, examples=other))
 
-    assert make_plan(experiment, blind).digest == make_plan(experiment, population).digest
+    assert make_plan(experiment, blind) == make_plan(experiment, population)
 
 
 def test_one_event_per_account(plan_of):

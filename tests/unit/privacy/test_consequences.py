@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from sordino.core.errors import ConfigError
 from sordino.core.types import Adjacency
-from sordino.privacy import events, forecast, gaussian, norms, tradeoff
+from sordino.privacy import events, forecast, gaussian, tradeoff
 from sordino.privacy.accounting import best_epsilon
 from sordino.privacy.comparison import composition_table
 from sordino.privacy.silos import federation_epsilon
@@ -242,9 +241,8 @@ class TestForecast:
                 clip=0.7, noise_multiplier=z, dimension=dimension, expected=expected, releases=releases
             )
 
-        assert forecast.can_learn(ratio(needed) * (1 + 1e-9), threshold=threshold)
-        assert needed == 1 or not forecast.can_learn(ratio(needed - 1) * (1 - 1e-9), threshold=threshold)
-        assert forecast.largest_dimension(z, needed, releases=releases, threshold=threshold) >= dimension - 1
+        assert ratio(needed) * (1 + 1e-9) >= threshold
+        assert needed == 1 or ratio(needed - 1) * (1 - 1e-9) < threshold
 
     def test_the_clip_cancels(self):
         """Raising it raises signal and noise alike."""
@@ -252,26 +250,6 @@ class TestForecast:
             forecast.signal_to_noise(clip=c, noise_multiplier=2.0, dimension=100, expected=40) for c in (0.1, 1, 9)
         ]
         assert ratios == pytest.approx([2.0] * 3)
-
-
-class TestNorms:
-    """Bounds from bounds."""
-
-    @settings(deadline=None, max_examples=50, derandomize=True)
-    @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=8))
-    def test_joint_bound_holds_and_is_reached(self, clips):
-        """Parts at their clips have exactly the joint norm."""
-        assert norms.joint(clips) == pytest.approx(np.linalg.norm(clips))
-
-    def test_equal_shares(self):
-        """They join to the whole."""
-        assert norms.joint([norms.equal_shares(3.0, 7)] * 7) == pytest.approx(3.0)
-        assert norms.equal_shares(1.0, 1) == 1.0
-
-    def test_a_missing_clip_is_refused(self):
-        """An unclipped group has no bound."""
-        with pytest.raises(ConfigError):
-            norms.joint([1.0, math.inf])
 
 
 def test_a_plan_that_protects_nobody_bounds_nothing():

@@ -39,8 +39,7 @@ class ClientAtCoordinator(Setting):
 
         updates = setup.engine.run(plan, cohort, model, work)
         total = self.pipeline.total(updates, plan, setup.layout.size, setup.unit)
-        payers = {setup.account(int(c)).name: setup.account(int(c)) for c in cohort} or {"": setup.plan.accounts[0]}
-        return setup.door(list(payers.values()), paid(reservation))(total)
+        return setup.door(setup.payers(cohort), paid(reservation))(total)
 
     def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:
         vector, pipeline = self.pipeline.settle(released, plan)

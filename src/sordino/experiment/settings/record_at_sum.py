@@ -28,7 +28,7 @@ class RecordAtSum(Setting):
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:  # noqa: ARG002 - the protocol's
         setup = self.setup
         total = total_of(self._sum(int(client), model) for client in cohort)
-        released = setup.door([setup.account(int(c)) for c in cohort], paid(reservation))(total)
+        released = setup.door(setup.payers(cohort), paid(reservation))(total)
         records = sum(steps_of(setup, int(client)).expected_batch for client in cohort)
         return (-setup.experiment.local.step_size / records) * released
 

@@ -65,13 +65,15 @@ class Setup:
 
     def lines(self, cohort: Cohort, releases: int) -> list[Line]:
         """What a round with this cohort charges: `releases` per account that takes part."""
-        payers = [self.account(int(client)) for client in self._payers(cohort)]
-        paid = {account.name: account for account in payers}
-        return [Line(a.name, self.unit, events.key(self.charged(a)), releases) for a in paid.values()]
+        return [Line(a.name, self.unit, events.key(self.charged(a)), releases) for a in self.payers(cohort)]
 
-    def _payers(self, cohort: Cohort) -> Sequence[int]:
-        # A shared account pays for a round even when nobody was drawn: an empty cohort still releases noise.
-        return [0] if self.plan.accounts[0].client is None else cohort.tolist()
+    def payers(self, cohort: Cohort) -> list[AccountPlan]:
+        """The accounts that a round with this cohort charges.
+
+        A shared account pays even when nobody was drawn: an empty cohort still releases noise.
+        """
+        shared = self.plan.accounts[0].client is None
+        return [self.plan.accounts[0]] if shared else [self.account(int(client)) for client in cohort]
 
     def charged(self, account: AccountPlan) -> Any:
         """One release's event for an account."""
