@@ -87,9 +87,9 @@ def charged_event(experiment: Experiment, noise_multiplier: float, population: i
     return sampler_of(experiment).event(noise, population)
 
 
-def charged_events(experiment: Experiment, account: Account, noise_multiplier: float, population: int) -> Events:
-    """Everything the run charges one account, as (event, count)."""
-    count = releases(experiment, account.client, population, experiment.count)
+def charged_events(experiment: Experiment, client: int | None, noise_multiplier: float, population: int) -> Events:
+    """Everything the run charges one account, as (event, count); `client` as in `Account`."""
+    count = releases(experiment, client, population, experiment.count)
     return ((charged_event(experiment, noise_multiplier, population), count),) if count else ()
 
 

@@ -10,16 +10,17 @@ Always on the safe side: what is found costs every account at most its epsilon.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sordino.core.errors import BudgetRefused, ConfigError
-from sordino.core.types import Adjacency, NoiseAt
-from sordino.experiment import accounts as paying
+from sordino.core.types import NoiseAt
 from sordino.experiment import config
+from sordino.experiment.accounts import Account
 from sordino.experiment.config import FIT, Experiment
+from sordino.experiment.pricing import Pricing
 from sordino.privacy import calibration, events
-from sordino.privacy.accounting import best_epsilon
 
 if TYPE_CHECKING:
     from sordino.privacy.events import Events
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
 class Calibration:
     """Finds whichever of noise, rounds and rate was left open, on the safe side for every account."""
 
-    experiment: Experiment
-    terms: tuple[paying.Account, ...]
-    population: int
-    delta: float
-    adjacency: Adjacency
+    pricing: Pricing
+    accounts: tuple[Account, ...]
+
+    @property
+    def experiment(self) -> Experiment:
+        """What is wanted."""
+        return self.pricing.experiment
 
     def found(self) -> tuple[Experiment, list[float]]:
         """The experiment with nothing left open, and the noise multiplier of each account.
@@ -57,29 +60,29 @@ class Calibration:
         z = privacy.noise_multiplier
         found = self._fit(open_[0], z) if open_ else self.experiment
         self._check_limits(found, z)
-        return found, [z] * len(self.terms)
-
-    def _events(self, experiment: Experiment, account: paying.Account, z: float) -> Events:
-        return paying.charged_events(experiment, account, z, self.population)
+        return found, [z] * len(self.accounts)
 
     def _noise(self) -> list[float]:
         # One common noise where one draw serves all; otherwise each account pays with its own.
         found: dict[Any, float] = {}
         result = []
-        for account in self.terms:
-            shape = (account.epsilon, tuple((events.key(e), n) for e, n in self._events(self.experiment, account, 1.0)))
+        for account in self.accounts:
+            shape = (account.epsilon, tuple((events.key(e), n) for e, n in self.pricing.events(account.client, 1.0)))
             if shape not in found:
                 found[shape] = self._noise_for(account)
             result.append(found[shape])
         shared = self.experiment.privacy.noise_at is not NoiseAt.SILO
         return [max(result)] * len(result) if shared else result
 
-    def _noise_for(self, account: paying.Account) -> float:
+    def _noise_for(self, account: Account) -> float:
         limit = self._limit(account)
-        if not self._events(self.experiment, account, 1.0):
+        if not self.pricing.events(account.client, 1.0):
             return 1.0
         return calibration.calibrate_noise(
-            lambda z: self._events(self.experiment, account, z), limit, self.delta, adjacency=self.adjacency
+            lambda z: self.pricing.events(account.client, z),
+            limit,
+            self.pricing.delta,
+            adjacency=self.pricing.adjacency,
         )
 
     def _fit(self, what: str, z: float) -> Experiment:
@@ -89,30 +92,28 @@ class Calibration:
             else ("local__batch", calibration.calibrate_rate)
         )
         values: dict[Any, Any] = {}
-        for account in self.terms:
+        for account in self.accounts:
             limit = self._limit(account)
 
-            def events_of(value: Any, account: paying.Account = account) -> Events:
-                return self._events(config.changed(self.experiment, **{field: value}), account, z)
+            def events_of(value: Any, account: Account = account) -> Events:
+                return self.pricing.of(**{field: value}).events(account.client, z)
 
             # At a fixed number of rounds, accounts that are charged alike at one rate are charged alike at all.
             shape = account.name if what == "rounds" else (limit, tuple(n for _, n in events_of(0.5)))
             if shape not in values:
-                values[shape] = calibrate(events_of, limit, self.delta, adjacency=self.adjacency)
+                values[shape] = calibrate(events_of, limit, self.pricing.delta, adjacency=self.pricing.adjacency)
         return config.changed(self.experiment, **{field: min(values.values())})
 
-    def _limit(self, account: paying.Account) -> float:
+    def _limit(self, account: Account) -> float:
         if account.epsilon is None:
             raise ConfigError.about("privacy", "is needed for every silo", "write `epsilon = …`", silo=account.name)
         return account.epsilon
 
     def _check_limits(self, experiment: Experiment, z: float) -> None:
-        for account in self.terms:
-            charged = self._events(experiment, account, z)
-            if account.epsilon is None or not charged:
-                continue
-            price = best_epsilon(charged, self.delta, adjacency=self.adjacency).epsilon
-            if price > account.epsilon:
+        pricing = replace(self.pricing, experiment=experiment)
+        for account in self.accounts:
+            price = pricing.epsilon(account.client, z)
+            if account.epsilon is not None and price > account.epsilon:
                 raise BudgetRefused.about(
                     "plan",
                     f"would spend epsilon={price:.4g} of account {account.name!r}, which has {account.epsilon:.4g}",

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sordino.core.types import Adjacency, NoiseAt, Unit
+from sordino.core.types import NoiseAt, Unit
 from sordino.experiment import accounts as paying
-from sordino.experiment.config import Experiment
+from sordino.experiment.pricing import Pricing
 from sordino.privacy import events
-from sordino.privacy.accounting import best_epsilon
 from sordino.privacy.silos import federation_epsilon
 
 if TYPE_CHECKING:
@@ -49,24 +48,18 @@ class AccountPlan:
 
 
 def account_plans(
-    experiment: Experiment,
-    terms: Sequence[paying.Account],
-    multipliers: Sequence[float],
-    delta: float,
-    adjacency: Adjacency,
-    population: int,
+    pricing: Pricing, accounts: Sequence[paying.Account], multipliers: Sequence[float]
 ) -> tuple[AccountPlan, ...]:
     """Every account with its charges and their price."""
     result = []
-    for account, z in zip(terms, multipliers, strict=True):
-        charged = paying.charged_events(experiment, account, z, population)
-        price = best_epsilon(charged, delta, adjacency=adjacency).epsilon if charged else 0.0
+    for account, z in zip(accounts, multipliers, strict=True):
+        charged = pricing.events(account.client, z)
         result.append(
             AccountPlan(
                 name=account.name,
                 client=account.client,
                 units=account.units,
-                epsilon=price,
+                epsilon=pricing.epsilon(account.client, z),
                 noise_multiplier=z,
                 releases=sum(count for _, count in charged),
                 charges=tuple((events.key(event), count) for event, count in charged),
@@ -76,32 +69,29 @@ def account_plans(
     return tuple(result)
 
 
-def views(
-    experiment: Experiment,
-    charged: tuple[AccountPlan, ...],
-    delta: float,
-    adjacency: Adjacency,
-    population: int,
-) -> dict[str, float]:
+def views(pricing: Pricing, charged: Sequence[AccountPlan]) -> dict[str, float]:
     """Epsilon for each observer. `inf` is said, never hidden."""
-    privacy = experiment.privacy
+    privacy = pricing.experiment.privacy
     if privacy.unit is Unit.CLIENT:
-        epsilon = max(a.epsilon for a in charged)
+        epsilon = max(account.epsilon for account in charged)
         coordinator = epsilon if privacy.noise_at is NoiseAt.SILO else math.inf
         return {"final model": epsilon, "another client": epsilon, "coordinator": coordinator}
-    per_silo = {a.name: a.events for a in charged}
-    epsilon = federation_epsilon(per_silo, delta, adjacency=adjacency, silos_per_person=privacy.silos_per_person)
+    epsilon = federation_epsilon(
+        {account.name: account.events for account in charged},
+        pricing.delta,
+        adjacency=pricing.adjacency,
+        silos_per_person=privacy.silos_per_person,
+    )
     if privacy.noise_at is NoiseAt.SILO:
         return {"final model": epsilon, "another silo": epsilon, "coordinator": epsilon, "all others together": epsilon}
-    cohort = paying.sampler_of(experiment).expected(population)
-    worst = max(charged, key=lambda a: a.epsilon)
-    share = worst.noise_multiplier / math.sqrt(cohort)
-    terms = paying.Account(worst.name, worst.client, worst.units, None)
-    left = best_epsilon(paying.charged_events(experiment, terms, share, population), delta, adjacency=adjacency).epsilon
+    cohort = paying.sampler_of(pricing.experiment).expected(pricing.clients)
+    worst = max(charged, key=lambda account: account.epsilon)
     return {
         "final model": epsilon,
         "another silo": epsilon,
         "coordinator, sums only": epsilon,
-        "all others together, if each silo adds its share": left,
+        "all others together, if each silo adds its share": pricing.epsilon(
+            worst.client, worst.noise_multiplier / math.sqrt(cohort)
+        ),
         "coordinator, if secure summation fails": math.inf,
     }

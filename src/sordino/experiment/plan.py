@@ -10,7 +10,8 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sordino.core.errors import BudgetRefused, ConfigError
@@ -23,6 +24,7 @@ from sordino.experiment.config import FIT, Experiment
 from sordino.experiment.forecast import Forecast, forecast
 from sordino.experiment.guarantee import AccountPlan, account_plans, views
 from sordino.experiment.population import Population
+from sordino.experiment.pricing import Pricing
 from sordino.experiment.soundness import check_without_privacy
 from sordino.federation.strategies import strategies
 from sordino.local.models import models
@@ -86,31 +88,24 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
         return _non_private(experiment, population, size)
     delta = _delta(experiment, population)
     adjacency = paying.adjacency_of(experiment)
-    terms = paying.accounts(experiment, population.names, population.units)
-    experiment, multipliers = Calibration(experiment, terms, len(population), delta, adjacency).found()
-    charged = account_plans(experiment, terms, multipliers, delta, adjacency, len(population))
+    accounts = paying.accounts(experiment, population.names, population.units)
+    wanted = Pricing(experiment, len(population), delta, adjacency)
+    experiment, multipliers = Calibration(wanted, accounts).found()
+    pricing = replace(wanted, experiment=experiment)
+    charged = account_plans(pricing, accounts, multipliers)
     _check_budget(experiment, charged, delta)
     weights, outlook = forecast(experiment, population, [a.noise_multiplier for a in charged], size)
     experiment = _with_step_size(experiment, outlook, size)
     worst = max(charged, key=lambda a: a.epsilon)
     if check_learning:
-        outlook.refuse_if_hopeless(
-            experiment,
-            lambda z: (
-                best_epsilon(
-                    paying.charged_events(experiment, terms[charged.index(worst)], z, len(population)),
-                    delta,
-                    adjacency=adjacency,
-                ).epsilon
-            ),
-        )
+        outlook.refuse_if_hopeless(experiment, partial(pricing.epsilon, worst.client))
     return Plan(
         experiment=experiment,
         adjacency=adjacency,
         delta=delta,
         accountant=best_epsilon(worst.events, delta, adjacency=adjacency).accountant,
         accounts=charged,
-        views=views(experiment, charged, delta, adjacency, len(population)),
+        views=views(pricing, charged),
         attack=attack_bounds(_one_persons(experiment, charged, worst), delta, adjacency=adjacency),
         forecast=outlook,
         weights=weights,
