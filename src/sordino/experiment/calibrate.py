@@ -11,7 +11,6 @@ Always on the safe side: what is found costs every account at most its epsilon.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sordino.core.errors import BudgetRefused, ConfigError
