@@ -40,6 +40,8 @@ bench: $(VENV)/ready-dev
 	$(BIN)/sordino data fetch digits10k
 	$(BIN)/python benchmarks/baseline.py
 	$(BIN)/python benchmarks/crash.py --kills 100
+	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/engines.py
 
 ## docs: regenerate the reference pages from the registries and the command line
 docs: $(VENV)/ready-dev
