@@ -27,8 +27,8 @@ def setting_of(setup: Setup) -> Setting:
     """The setting that an experiment's privacy table asks for."""
     privacy = setup.plan.experiment.privacy
     if privacy.non_private:
-        return WithoutPrivacy.of(setup)
+        return WithoutPrivacy(setup)
     if privacy.unit is Unit.CLIENT:
         kind = ClientAtSilo if privacy.noise_at is NoiseAt.SILO else ClientAtCoordinator
-        return kind.of(setup)
+        return kind(setup, setup.pipeline())
     return RecordAtSum(setup) if privacy.noise_at is NoiseAt.SUM else RecordAtSilo(setup)

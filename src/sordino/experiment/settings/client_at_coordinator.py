@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
@@ -21,12 +21,6 @@ class ClientAtCoordinator(Setting):
 
     setup: Setup
     pipeline: Pipeline
-
-    @classmethod
-    def of(cls, setup: Setup) -> Self:
-        """The setting with the experiment's stages; refuses stages that leave a client unbounded."""
-        pipeline = setup.pipeline()
-        return cls(setup, pipeline)
 
     def lines(self, cohort: Cohort) -> list[Line]:
         return self.setup.lines(cohort, 1)

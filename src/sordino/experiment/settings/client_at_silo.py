@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
@@ -22,12 +21,6 @@ class ClientAtSilo(Setting):
 
     setup: Setup
     pipeline: Pipeline
-
-    @classmethod
-    def of(cls, setup: Setup) -> Self:
-        """The setting with the experiment's stages; refuses stages that leave a client unbounded."""
-        pipeline = setup.pipeline()
-        return cls(setup, pipeline)
 
     def lines(self, cohort: Cohort) -> list[Line]:
         return self.setup.lines(cohort, 1)

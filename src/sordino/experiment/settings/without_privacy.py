@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
@@ -19,11 +18,6 @@ class WithoutPrivacy(Setting):
     """The weighted mean of raw updates. No account, no charge, no claim."""
 
     setup: Setup
-
-    @classmethod
-    def of(cls, setup: Setup) -> Self:
-        """The setting; stages, which serve privacy, are not applied."""
-        return cls(setup)
 
     def lines(self, cohort: Cohort) -> list[Line]:  # noqa: ARG002 - the protocol's
         return []
