@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from sordino.core import checks
 from sordino.core.registry import Registry
@@ -24,11 +24,15 @@ class InputSpec:
         shape: Shape of one record, without a batch axis.
         classes: Number of classes, >= 2.
         vocabulary: Number of tokens when records are token sequences.
+        padding: The token that fills short sequences up; None where there is none.
+        folder: Where the pretrained weights lie, for models that start from some: `config.json` and safetensors.
     """
 
     shape: tuple[int, ...]
     classes: int
     vocabulary: int | None = None
+    padding: int | None = None
+    folder: str | None = None
 
     def __post_init__(self) -> None:
         checks.count("input", **{f"shape[{i}]": size for i, size in enumerate(self.shape)}, classes=self.classes - 1)
@@ -41,8 +45,26 @@ class InputSpec:
         return 1 if self.classes == 2 else self.classes
 
 
+@dataclass(frozen=True)
+class TextInput:
+    """How a language model wants its text. Public: none of it may be learnt from the data.
+
+    Args:
+        base: A name of `sordino data fetch`, a folder, or a model's name on the hub.
+        length: Tokens per record; longer texts are cut, shorter ones padded.
+        task: `classify` (one label per text) or `continue` (every counted token is predicted from those before it).
+    """
+
+    base: str
+    length: int
+    task: Literal["classify", "continue"]
+
+
 class Model(Protocol):
-    """A model as data: its keys are the fields, `example` a valid table."""
+    """A model as data: its keys are the fields, `example` a valid table.
+
+    A language model also has a property `text: TextInput`; its InputSpec then carries `folder` and `padding`.
+    """
 
     def shapes(self, spec: InputSpec) -> Shapes:
         """Names and shapes of the parameters, without building anything."""
