@@ -10,6 +10,12 @@ from numpy.typing import NDArray
 
 from sordino.core.errors import ConfigError
 
+IGNORE = -100
+"""A target that does not count: padding, or a token that nobody is to learn to say."""
+
+BELONGING = ("client", "user", "group")
+"""What may be known of whom a record belongs to, one value a record."""
+
 
 @dataclass(frozen=True, eq=False)
 class Examples:
@@ -17,7 +23,8 @@ class Examples:
 
     Args:
         x: Inputs, shape (n, ...): float32, or int64 tokens for text.
-        y: Labels, shape (n,), int64 in [0, classes).
+        y: Labels, shape (n,), int64 in [0, classes); or the next token at every place, of the shape of x, with
+            `IGNORE` where none counts.
         classes: Number of classes, public.
         client: The natural client of each record, shape (n,), or None.
         user: The person behind each record, shape (n,), for the unit `user`, or None.
@@ -26,6 +33,8 @@ class Examples:
         licence: Under what terms, for reports.
         features: Names of the columns of x; empty for images and text.
         vocabulary: Number of tokens, for text only.
+        group: A public label per record that sets its budget, e.g. its tier of consent, shape (n,), or None.
+        padding: The token that fills short texts up, at their end.
 
     >>> Examples(np.zeros((4, 2), np.float32), np.array([0, 1, 1, 0]), classes=2).shape
     (2,)
@@ -41,6 +50,8 @@ class Examples:
     licence: str = ""
     features: tuple[str, ...] = ()
     vocabulary: int | None = None
+    group: NDArray[Any] | None = None
+    padding: int | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -52,9 +63,9 @@ class Examples:
 
     def take(self, rows: NDArray[np.int64]) -> Self:
         """The records at the given rows, with all that is known about them."""
-        client = None if self.client is None else self.client[rows]
-        user = None if self.user is None else self.user[rows]
-        return replace(self, x=self.x[rows], y=self.y[rows], client=client, user=user)
+        known = {name: getattr(self, name) for name in BELONGING}
+        kept = {name: array[rows] for name, array in known.items() if array is not None}
+        return replace(self, x=self.x[rows], y=self.y[rows], **kept)
 
     def validated(self, where: str) -> Self:
         """These examples, if nothing is wrong with them.
@@ -79,7 +90,7 @@ class Examples:
     def _check_lengths(self, where: str) -> None:
         if not len(self.y):
             raise ConfigError.about(where, "holds no records", "check the file and the chosen part")
-        for name in ("x", "client", "user"):
+        for name in ("x", *BELONGING):
             array = getattr(self, name)
             if array is not None and len(array) != len(self.y):
                 raise ConfigError.about(where, f"has {len(array)} rows of {name} but {len(self.y)} labels")
@@ -105,7 +116,20 @@ class Examples:
             raise ConfigError.about(where, rule, "fill or remove them")
 
     def _check_labels(self, where: str) -> None:
+        if self.y.ndim > 1:
+            self._check_targets(where)
+            return
         wrong = np.flatnonzero((self.y < 0) | (self.y >= self.classes))
         if len(wrong):
             rule = f"row {wrong[0]} has label {self.y[wrong[0]]}, outside the {self.classes} classes"
             raise ConfigError.about(where, rule, f"labels run from 0 to {self.classes - 1}")
+
+    def _check_targets(self, where: str) -> None:
+        if self.y.shape != self.x.shape:
+            rule = f"has targets of shape {self.y.shape[1:]} for tokens of shape {self.shape}"
+            raise ConfigError.about(where, rule, "give one target per token")
+        wrong = np.argwhere((self.y != IGNORE) & ((self.y < 0) | (self.y >= self.classes)))
+        if len(wrong):
+            row, place = wrong[0]
+            rule = f"row {row} has target {self.y[row, place]} at place {place}, outside the {self.classes} tokens"
+            raise ConfigError.about(where, rule, f"write {IGNORE} where no target counts")

@@ -20,14 +20,16 @@ class Silo:
     Args:
         name: The client's name, public.
         x: Inputs, shape (n, ...).
-        y: Labels, shape (n,), int64.
+        y: Labels, shape (n,), int64, or targets of the shape of x.
         user: The person behind each record, shape (n,), or None where that is not known.
+        group: The public label that sets each record's budget, shape (n,), or None.
     """
 
     name: str
     x: NDArray[Any]
     y: NDArray[np.int64]
     user: NDArray[Any] | None = None
+    group: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -71,9 +73,8 @@ class FederatedData:
 
     def silo(self, i: int) -> Silo:
         """The records of client i, copied out of the shared array."""
-        rows, user = self.rows[i], self.examples.user
-        mine = None if user is None else user[rows]
-        return Silo(self.names[i], self.examples.x[rows], self.examples.y[rows], mine)
+        mine = self.examples.take(self.rows[i])
+        return Silo(self.names[i], mine.x, mine.y, mine.user, mine.group)
 
     def index(self, name: str) -> int:
         """The number of the client with this name, or an error that offers the nearest."""

@@ -116,6 +116,7 @@ class Dirichlet:
 
     def split(self, examples: Examples, seed: int) -> FederatedData:
         """The first of at most 100 draws in which every client is large enough."""
+        _labelled("partition.dirichlet", examples)
         _enough("partition.dirichlet", examples, self.clients * self.min_records, clients=self.clients)
         random = stream(seed, "partition")
         for _ in range(DRAWS):
@@ -160,6 +161,7 @@ class Shards:
     def split(self, examples: Examples, seed: int) -> FederatedData:
         """Shards of equal size, within one record, `per_client` to each client."""
         shards = self.clients * self.per_client
+        _labelled("partition.shards", examples)
         _enough("partition.shards", examples, shards, clients=self.clients, per_client=self.per_client)
         random = stream(seed, "partition")
         shuffled = random.permutation(len(examples))
@@ -186,3 +188,8 @@ def _enough(where: str, examples: Examples, needed: int, /, **argument: int) -> 
     if len(examples) < needed:
         rule = f"needs at least {needed} records, and there are {len(examples)}"
         raise ConfigError.about(where, rule, "use fewer clients", **argument)
+
+
+def _labelled(where: str, examples: Examples) -> None:
+    if examples.y.ndim > 1:
+        raise ConfigError.about(where, "cuts by label, and these records have none", "use natural or iid")

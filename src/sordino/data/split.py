@@ -24,7 +24,7 @@ Rows: TypeAlias = NDArray[np.int64]
 def train_test(federated: FederatedData, test_fraction: float, seed: int) -> tuple[FederatedData, FederatedData]:
     """Every silo's records in two parts that share no record.
 
-    Labels keep their shares: no label's count in a part differs from its exact share by one or more.
+    Labels, where a record has one, keep their shares: no label's count in a part differs from its exact share by one or more.
     A silo of two or more records has at least one in each part; a silo of one trains only, and is
     no client of the test part.
 
@@ -121,9 +121,12 @@ def holdout(examples: Examples, count: int, seed: int) -> tuple[Examples, Exampl
 
 
 def _stratified(rows: Rows, labels: NDArray[np.int64], held: int, random: np.random.Generator) -> tuple[Rows, Rows]:
-    """Systematic sampling along the labels: `held` rows at equal steps from a random start."""
+    """Systematic sampling along the labels: `held` rows at equal steps from a random start.
+
+    Texts have a target per token and no label: their order is random.
+    """
     shuffled = random.permutation(rows)
-    ordered = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    ordered = shuffled[np.argsort(labels[shuffled], kind="stable")] if labels.ndim == 1 else shuffled
     steps = np.floor(np.arange(len(rows) + 1) * held / len(rows) + random.random())
     out = np.diff(steps) > 0
     return np.sort(ordered[~out]), np.sort(ordered[out])
