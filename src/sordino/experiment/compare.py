@@ -22,7 +22,7 @@ from sordino.experiment import config
 from sordino.experiment.books import kept
 from sordino.experiment.build import build
 from sordino.experiment.claimed import claimed_epsilon
-from sordino.experiment.config import Experiment, Privacy
+from sordino.experiment.config import Experiment, Local, Privacy
 from sordino.experiment.folder import RunFolder
 from sordino.experiment.metrics import Metrics, metrics
 from sordino.experiment.plan import make_plan
@@ -76,7 +76,9 @@ def _settings(experiment: Experiment, population: Population) -> Iterator[tuple[
     wanted = experiment.compare
     if wanted is None:
         return
-    open_ = replace(experiment, privacy=Privacy(non_private=True), silos={}, stages=())
+    # What nobody protects takes the better gradients, whatever the private rows can afford.
+    local = replace(experiment.local, method="gradient", directions=1, radius=Local.radius)
+    open_ = replace(experiment, privacy=Privacy(non_private=True), local=local, silos={}, stages=())
     if wanted.alone:
         for index, name in enumerate(population.names):
             yield f"{name} alone, no privacy", open_, partial(_alone, index=index)

@@ -118,6 +118,9 @@ class Local:
         batch_size: Records per step of such training; left out, all.
         momentum: Of the local steps; with noise at silo or sum, on released gradients only.
         engine: Per-example clipping engine.
+        method: `gradient`, or `zeroth_order`: losses only, and a few numbers per step on the wire.
+        directions: Random directions per zeroth-order step, 16 at most.
+        radius: How far along a direction zeroth-order losses are taken.
     """
 
     lr: float | None = None
@@ -129,6 +132,9 @@ class Local:
     batch_size: int | None = None
     momentum: float = 0.0
     engine: Literal["auto", "bookkeeping", "opacus", "vmap", "oracle"] = "auto"
+    method: Literal["gradient", "zeroth_order"] = "gradient"
+    directions: int = 1
+    radius: float = 1e-3
 
     def __post_init__(self) -> None:
         for name in ("lr", "noise_walk", "clip"):
@@ -136,7 +142,8 @@ class Local:
                 checks.sensible("local", **{name: getattr(self, name)})
         if self.lr is None and self.noise_walk is None:
             raise ConfigError.about("local", "lacks the key 'lr'", "write e.g. `lr = 0.5`")
-        checks.count("local", steps=self.steps)
+        checks.sensible("local", radius=self.radius)
+        checks.count("local", steps=self.steps, directions=self.directions)
         for name in ("epochs", "batch_size"):
             if getattr(self, name) is not None:
                 checks.count("local", **{name: getattr(self, name)})

@@ -3,6 +3,9 @@
 One step moves the model by at most the clip norm; the noise in the same step has length std·√d. Over a run of
 T steps signal adds up like T and noise like √T, so the run's ratio is √T times a step's.
 
+Zeroth-order steps have the same ratio: K slopes of norm at most C are those of a gradient of norm C/√K, and the noise
+of std·C on each moves the model by std·C·√d/√K, so K cancels. Their random directions scatter besides: `zeroth_order`.
+
 Measured on the digits benchmark (BENCHMARKS.md): a run's ratio below 0.5 stays near chance, 1 to 2 gives half
 of what is possible, above 4 costs a few points.
 """
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 from sordino.core.errors import PrivacyError
 from sordino.core.types import NoiseAt, Unit
 from sordino.experiment import accounts as paying
+from sordino.experiment import zeroth_order
 from sordino.experiment.config import Experiment
 from sordino.experiment.population import Population
 from sordino.privacy.forecast import signal_to_noise
@@ -37,17 +41,21 @@ class Forecast:
         run: The same over the whole run.
         steps: Noised steps of the run.
         noise_multiplier: The largest of the accounts'.
+        search: Signal of the whole run over the scatter of random directions; inf where gradients are known.
     """
 
     step: float
     run: float
     steps: int
     noise_multiplier: float = 0.0
+    search: float = math.inf
 
     @property
     def verdict(self) -> str:
-        """One word for people."""
-        return "hopeless" if self.run < HOPELESS else "weak" if self.run < WEAK else "good"
+        """One word for people. Scatter alone makes no run hopeless: it shrinks with the signal, and noise does not."""
+        if self.run < HOPELESS:
+            return "hopeless"
+        return "weak" if self.run < WEAK or self.search < 1 else "good"  # below 1: fewer directions than parameters
 
     def refuse_if_hopeless(self, experiment: Experiment, epsilon_at: Callable[[float], float]) -> None:
         """Stop a plan that would spend privacy for nothing, naming the nearest one that can learn.
@@ -90,7 +98,8 @@ def forecast(
     n = len(population)
     sizes = [float(size) for size in population.units] if experiment.privacy.unit is not Unit.CLIENT else [1.0] * n
     stds = _noise_stds(experiment, sizes, multipliers)
-    weights = _weights(experiment, population, sizes, stds, parameters)
+    zeroth = experiment.local.method == "zeroth_order"
+    weights = _weights(experiment, population, sizes, stds, experiment.local.directions if zeroth else parameters)
     share = paying.sampler_of(experiment).expected(n) / n
     if not multipliers:
         return weights, Forecast(math.inf, math.inf, experiment.count)
@@ -101,7 +110,8 @@ def forecast(
         signal_to_noise(clip=1.0, noise_multiplier=std, dimension=parameters, expected=1.0, releases=n)
         for n in (1, steps)
     )
-    return weights, Forecast(step, run, steps, noise_multiplier=max(multipliers))
+    search = zeroth_order.search(experiment.local.directions, parameters, steps) if zeroth else math.inf
+    return weights, Forecast(step, run, steps, noise_multiplier=max(multipliers), search=search)
 
 
 def _noise_stds(experiment: Experiment, sizes: list[float], multipliers: Sequence[float]) -> list[float]:
@@ -115,13 +125,13 @@ def _noise_stds(experiment: Experiment, sizes: list[float], multipliers: Sequenc
 
 
 def _weights(
-    experiment: Experiment, population: Population, sizes: list[float], stds: list[float], parameters: int
+    experiment: Experiment, population: Population, sizes: list[float], stds: list[float], dimension: int
 ) -> tuple[float, ...]:
     if experiment.privacy.unit is Unit.CLIENT or experiment.weights == "uniform":
         return tuple([1.0 / len(sizes)] * len(sizes))
     if experiment.weights == "noise_aware" and any(stds):
         # A clipped gradient varies by at most its clip norm: a public bound on the spread.
-        return tuple(float(w) for w in noise_aware(stds, parameters, sizes, 1.0))
+        return tuple(float(w) for w in noise_aware(stds, dimension, sizes, 1.0))
     counts = population.train.sizes if experiment.privacy.non_private else sizes
     return tuple(float(c) / float(sum(counts)) for c in counts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import NoiseAt, Unit
+from sordino.experiment import zeroth_order
 from sordino.experiment.config import Experiment
 from sordino.federation.pipeline import Pipeline
 from sordino.federation.sampling import Sampler
@@ -32,15 +33,16 @@ def check(experiment: Experiment, sampler: Sampler) -> None:
 def _refuse_for_records(experiment: Experiment, sampler: Sampler) -> None:
     """Refuse what would leave a record (or person) without noise, and keys that serve whole clients."""
     privacy, local = experiment.privacy, experiment.local
+    zeroth_order.check(experiment)
     if privacy.noise_at is NoiseAt.COORDINATOR:
         raise PrivacyError.about(
             "privacy", "would send un-noised record gradients", 'use noise_at = "silo"', noise_at="coordinator"
         )
-    if privacy.mechanism == "laplace":
+    if privacy.mechanism == "laplace" and local.method == "gradient":
         raise ConfigError.about(
             "privacy",
             "would need L1-clipped gradients, useless in many dimensions",
-            'use "gaussian"',
+            'use "gaussian", or method = "zeroth_order"',
             mechanism="laplace",
         )
     if local.clip is None:
@@ -66,6 +68,7 @@ def _refuse_for_records(experiment: Experiment, sampler: Sampler) -> None:
 def _refuse_for_clients(experiment: Experiment, sampler: Sampler) -> None:
     """Refuse what would be ignored where whole clients are protected, and updates that nothing bounds."""
     privacy, local = experiment.privacy, experiment.local
+    zeroth_order.refuse(experiment)
     if privacy.noise_at is NoiseAt.SUM:
         raise ConfigError.about("privacy", "is not offered yet for clients", "use coordinator", noise_at="sum")
     pipeline = Pipeline.from_tables(experiment.stages)
@@ -111,6 +114,7 @@ def check_without_privacy(experiment: Experiment) -> None:
             "drop `ledger` and [budget], or protect the run",
             non_private=True,
         )
+    zeroth_order.refuse(experiment)
     require_step_size(experiment)
 
 

@@ -28,7 +28,7 @@ def scores(model: nn.Module, x: NDArray[Any]) -> NDArray[np.float64]:
     Returns:
         Shape (n, classes), or (n, time, classes) for a model with logits at every step.
     """
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         parts = [probabilities(model(tensor(model, x[i : i + CHUNK]))) for i in range(0, max(1, len(x)), CHUNK)]
     return torch.cat(parts).cpu().numpy()
 
@@ -74,7 +74,8 @@ def _auc(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float | Non
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Every module in eval mode meanwhile; each mode is put back."""
     modes = [(part, part.training) for part in model.modules()]
     model.eval()
     try:

@@ -1,6 +1,7 @@
 """What happens in one round, for each unit and place of noise: one file each.
 
     record, user  at silo         record_at_silo.py          every DP-SGD step is a release
+                                  zeroth_at_silo.py          every step releases a few slopes, never a gradient
     record, user  at sum          record_at_sum.py           one noise on the securely summed gradients
     client        at coordinator  client_at_coordinator.py   clip → sum → noise
     client        at silo         client_at_silo.py          clip → noise → sum: local DP
@@ -19,6 +20,7 @@ from sordino.experiment.settings.record_at_silo import RecordAtSilo
 from sordino.experiment.settings.record_at_sum import RecordAtSum
 from sordino.experiment.settings.setup import Setting, Setup
 from sordino.experiment.settings.without_privacy import WithoutPrivacy
+from sordino.experiment.settings.zeroth_at_silo import ZerothAtSilo
 
 __all__ = ["Setting", "Setup", "setting_of"]
 
@@ -31,4 +33,7 @@ def setting_of(setup: Setup) -> Setting:
     if privacy.unit is Unit.CLIENT:
         kind = ClientAtSilo if privacy.noise_at is NoiseAt.SILO else ClientAtCoordinator
         return kind(setup, setup.pipeline())
-    return RecordAtSum(setup) if privacy.noise_at is NoiseAt.SUM else RecordAtSilo(setup)
+    if privacy.noise_at is NoiseAt.SUM:
+        return RecordAtSum(setup)
+    zeroth = setup.plan.experiment.local.method == "zeroth_order"
+    return ZerothAtSilo(setup) if zeroth else RecordAtSilo(setup)

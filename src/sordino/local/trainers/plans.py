@@ -9,6 +9,9 @@ from sordino.core import checks
 from sordino.core.errors import ConfigError
 from sordino.core.types import Unit
 
+UPLINK_BYTES = 64
+"""What a silo sends in one zeroth-order step, at most."""
+
 
 @dataclass(frozen=True)
 class PrivateSteps:
@@ -45,6 +48,45 @@ class PrivateSteps:
 
 
 @dataclass(frozen=True)
+class ZerothSteps:
+    """Zeroth-order steps; each is one release of `directions` numbers, whatever the size of the model.
+
+    Args:
+        steps: Number of steps, hence of releases.
+        lr: Step size.
+        clip: Norm of one unit's slopes along the step's directions.
+        batch: Rate at which a unit joins a step's batch, or `"full"`.
+        expected_batch: Public divisor: the expected number of units in a batch, never the realised one.
+        directions: Random directions per step, K.
+        radius: How far along a direction the losses are taken, φ.
+        norm: Which norm is clipped: `l2` for Gaussian noise, `l1` for Laplace noise.
+        unit: `record` or `user`.
+        momentum: Of released slopes.
+    """
+
+    steps: int
+    lr: float
+    clip: float
+    batch: float | Literal["full"]
+    expected_batch: float
+    directions: int = 1
+    radius: float = 1e-3
+    norm: Literal["l1", "l2"] = "l2"
+    unit: Unit = Unit.RECORD
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.count("steps", steps=self.steps)
+        checks.positive("steps", lr=self.lr, clip=self.clip, expected_batch=self.expected_batch, radius=self.radius)
+        check_directions("steps", self.directions)
+        if self.batch != "full":
+            checks.rate("steps", batch=self.batch)
+        if self.unit is Unit.CLIENT:
+            raise ConfigError.about("steps", "is not protected by private steps", "clip whole updates", unit="client")
+        _momentum(self.momentum)
+
+
+@dataclass(frozen=True)
 class PlainSteps:
     """Plain SGD. Give `epochs` or `steps`.
 
@@ -72,6 +114,19 @@ class PlainSteps:
             if getattr(self, name) is not None:
                 checks.count("steps", **{name: getattr(self, name)})
         _momentum(self.momentum)
+
+
+def check_directions(where: str, directions: int) -> None:
+    """A step's directions are few enough for its uplink.
+
+    Raises:
+        ConfigError: Their float32 numbers would not fit `UPLINK_BYTES`.
+    """
+    checks.count(where, directions=directions)
+    if 4 * directions > UPLINK_BYTES:
+        raise ConfigError.about(
+            where, f"is more than the {UPLINK_BYTES} bytes of a step's uplink hold", "16 at most", directions=directions
+        )
 
 
 def _momentum(momentum: float) -> None:
