@@ -327,7 +327,7 @@ def test_auto_finds_an_engine(kind):
 
     for _ in range(2):
         assert distance(clipped_sum(auto, model, batch), expected) <= 1e-6
-    if kind != "control flow on values":
+    if kind in ("padding by name", "weight used outside its call", "positions first"):
         with pytest.raises(PrivacyError, match=r"engine\.bookkeeping"):
             clipped_sum(engines.example("bookkeeping"), model, batch)
 

@@ -12,6 +12,7 @@ from sordino.core import checks
 from sordino.core.errors import PrivacyError
 from sordino.core.registry import Registry
 from sordino.core.types import Unit
+from sordino.local.clipping._rules import Rule
 from sordino.local.losses import Loss
 from sordino.privacy.kernel import BoundedSum
 
@@ -43,9 +44,17 @@ class ClippingEngine(Protocol):
     """Per-example gradients, clipped per unit and summed."""
 
     def clipped_sum(
-        self, model: nn.Module, loss: Loss, batch: Batch, *, norm: float, unit: Unit, groups: Groups = None
+        self,
+        model: nn.Module,
+        loss: Loss,
+        batch: Batch,
+        *,
+        norm: float,
+        unit: Unit,
+        groups: Groups = None,
+        rule: Rule = "flat",
     ) -> Clipped:
-        """The sum of the units' gradients, each scaled down to L2 norm at most `norm`.
+        """The sum of the units' gradients, each scaled to L2 norm at most `norm`.
 
         A record's gradient is that of its own loss; a user's is the mean over the user's examples in the batch.
 
@@ -56,6 +65,7 @@ class ClippingEngine(Protocol):
             norm: The clip, > 0.
             unit: `record` or `user`.
             groups: Person of each example, for the unit `user` only.
+            rule: How gradients are scaled; see `_rules`.
 
         Guarantee:
             Adding or removing one unit moves the sum by at most `norm`, if examples do not influence each other

@@ -1,130 +1,154 @@
-"""What one parameter adds to each example's squared norm and to the clipped sum, without the per-example gradients.
+"""What one call of a layer adds to each example's gradient of a parameter: rows, or the two factors they are made of.
 
-A linear map with inputs x and output gradients g has the per-example gradient Σ_t g_t x_tᵀ. Its squared norm is
-|x|²|g|² for a single position and Σ_{t,t'} (x_t·x_t')(g_t·g_t') for many; the clipped sum is one weighted product.
+A weight's per-example gradient is a sum of outer products over positions, Σ_t left_t right_tᵀ:
+
+    linear        left = g, right = x           embedding   left = one-hot(token), right = g
+    Conv1D        left = x, right = g           (GPT-2 keeps its weights transposed)
+
+Small ones are multiplied out (`Rows`). Large ones stay factors (`Outer`): norms follow from inner products of factors
+(Gram form), |x|²|g|² for a single position, and the clipped sum is one weighted product. Factors of different calls
+of one tensor combine, whatever the layers: that is how tied and reused weights are counted once with all their uses.
 
 Source: Bu et al. (2023), arXiv:2210.00038, book-keeping; Li et al. (2022), arXiv:2110.05679, the norm of a sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import torch
-from torch import Tensor, nn
-from torch.nn.grad import conv2d_weight
+from torch import Tensor
 
-from sordino.local.clipping._engine import Unsupported
+Part: TypeAlias = "Rows | Outer"
 
-Use: TypeAlias = tuple[nn.Module, Tensor, Tensor]
-"""A layer, the input of one call, and the gradient of its output; the first axis counts examples."""
+
+@dataclass(frozen=True)
+class Rows:
+    """Per-example gradients at hand.
+
+    Args:
+        rows: Shape (examples, numel).
+    """
+
+    rows: Tensor
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Per-example gradients Σ_t left_t right_tᵀ, not multiplied out.
+
+    Args:
+        left: Shape (examples, positions, outputs), or tokens (examples, positions) standing for one-hot vectors.
+        right: Shape (examples, positions, inputs).
+        height: Number of outputs (for tokens: rows of the table).
+    """
+
+    left: Tensor
+    right: Tensor
+    height: int
+
+    @property
+    def tokens(self) -> bool:
+        """Whether `left` holds tokens."""
+        return not self.left.is_floating_point()
+
+    def multiplied(self) -> Rows:
+        """The rows themselves, in the factors' precision."""
+        examples, _, width = self.right.shape
+        if not self.tokens:
+            return Rows(torch.bmm(self.left.transpose(1, 2), self.right).flatten(1))
+        table = torch.zeros(examples, self.height, width, dtype=self.right.dtype, device=self.right.device)
+        rows = table.scatter_add_(1, self.left[:, :, None].expand(-1, -1, width), self.right)
+        return Rows(rows.flatten(1))
 
 
 @dataclass(frozen=True)
 class Share:
-    """One parameter's part.
+    """One parameter's gradients, over all calls of all layers that hold it.
 
     Args:
-        squares: Squared norm of each example's gradient, shape (examples,), float64.
-        total: Weights per example to the weighted sum, shape (numel,), float64.
+        parts: One per call; all `Rows` or all `Outer`.
     """
 
-    squares: Tensor
-    total: Callable[[Tensor], Tensor]
+    parts: tuple[Part, ...]
+
+    def squares(self) -> Tensor:
+        """Squared norm of each example's gradient, shape (examples,), float64; never too small by rounding."""
+        outer: list[Outer] = [part for part in self.parts if isinstance(part, Outer)]
+        if not outer:
+            lengths: Tensor = torch.linalg.vector_norm(self.rows().double(), dim=1)
+            return lengths.square()
+        wide = [Outer(p.left if p.tokens else p.left.double(), p.right.double(), p.height) for p in outer]
+        if len(wide) == 1 and wide[0].right.shape[1] == 1 and not wide[0].tokens:
+            return wide[0].left.square().sum((1, 2)) * wide[0].right.square().sum((1, 2))
+        products = sum(_inner(a, b) for a in wide for b in wide)
+        # What rounding can hide when positions of these lengths cancel.
+        lengths = torch.cat([_lengths(part) for part in wide], dim=1).sum(1)
+        return products + 1e-12 * lengths.square()
+
+    def rows(self) -> Tensor:
+        """Per-example gradients, shape (examples, numel)."""
+        made = [part.multiplied().rows if isinstance(part, Outer) else part.rows for part in self.parts]
+        return made[0] if len(made) == 1 else torch.stack(made).sum(0)
+
+    def total(self, weights: Tensor) -> Tensor:
+        """The weighted sum over examples, shape (numel,), float64. Weight zero adds nothing, not even NaN."""
+        if all(isinstance(part, Rows) for part in self.parts):
+            rows = self.rows()
+            kept = weights > 0  # zero times infinity is not zero
+            if not bool(kept.all()):
+                rows = torch.where(kept[:, None], rows, 0.0)
+            return weights @ rows.double()
+        return sum((_weighted(part, weights) for part in self.parts), start=torch.zeros((), dtype=torch.float64))
 
 
-def supported(layer: nn.Module) -> bool:
-    """Whether shares of this layer's parameters are known. By exact type: a subclass may compute anything."""
-    if type(layer) is nn.Embedding:
-        return not (layer.sparse or layer.scale_grad_by_freq or layer.max_norm or layer.padding_idx is not None)
-    if type(layer) is nn.Conv2d:
-        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    return type(layer) is nn.Linear
+def share(parts: Sequence[Part], *, multiply: bool) -> Share:
+    """A parameter's share from its calls.
+
+    Args:
+        parts: One per call.
+        multiply: Make rows of everything, as means per person need.
+    """
+    if multiply or any(isinstance(part, Rows) for part in parts):
+        parts = [part.multiplied() if isinstance(part, Outer) else part for part in parts]
+    return Share(tuple(parts))
 
 
-def weight_share(uses: list[Use]) -> Share:
-    """The share of a weight over all calls of the layers that hold it."""
-    kinds = {type(layer) for layer, _, _ in uses}
-    if len(kinds) > 1:
-        raise Unsupported.about("engine.bookkeeping", "a weight is shared by layers of two kinds")
-    if kinds == {nn.Conv2d}:
-        return _of_rows(sum((_convolution(*use) for use in uses[1:]), start=_convolution(*uses[0])))
-    g = torch.cat([_positions(gradient) for _, _, gradient in uses], dim=1)
-    if kinds == {nn.Embedding}:
-        rows = cast("nn.Embedding", uses[0][0]).num_embeddings
-        return _embedding(torch.cat([x.flatten(1) for _, x, _ in uses], dim=1), g, rows)
-    return _linear(torch.cat([_positions(x) for _, x, _ in uses], dim=1), g)
+def outer(left: Tensor, right: Tensor, height: int) -> Part:
+    """A call's part, multiplied out where that is cheaper: a small weight over many positions."""
+    positions, width = right.shape[1:]
+    whole = Outer(left, right, height)
+    return whole.multiplied() if positions > 1 and width * height < 2 * positions**2 else whole
 
 
-def bias_share(uses: list[Use]) -> Share:
-    """The share of a bias: the sum of the output gradients over positions."""
-    parts = [g.flatten(2).sum(2) if isinstance(layer, nn.Conv2d) else _positions(g).sum(1) for layer, _, g in uses]
-    return _of_rows(sum(parts[1:], start=parts[0]))
+def _inner(a: Outer, b: Outer) -> Tensor:
+    """⟨Σ_t a_t, Σ_s b_s⟩ per example, shape (examples,), float64."""
+    right = torch.bmm(a.right, b.right.transpose(1, 2))
+    if a.tokens and b.tokens:
+        return torch.where(a.left[:, :, None] == b.left[:, None, :], right, 0.0).sum((1, 2))
+    if a.tokens:  # a one-hot vector picks an entry of the other's left factor
+        picked = b.left.gather(2, a.left[:, None, :].expand(-1, b.left.shape[1], -1))
+        return (picked.transpose(1, 2) * right).sum((1, 2))
+    if b.tokens:
+        return _inner(b, a)
+    return (torch.bmm(a.left, b.left.transpose(1, 2)) * right).sum((1, 2))
 
 
-def _positions(x: Tensor) -> Tensor:
-    """Shape (examples, positions, width)."""
-    return x.reshape(x.shape[0], -1, x.shape[-1])
+def _lengths(part: Outer) -> Tensor:
+    right: Tensor = torch.linalg.vector_norm(part.right, dim=2)
+    return right if part.tokens else right * torch.linalg.vector_norm(part.left, dim=2)
 
 
-def _of_rows(rows: Tensor) -> Share:
-    """The share of gradients that are at hand, shape (examples, numel)."""
-    wide = rows.double()
-    squares = torch.linalg.vector_norm(wide, dim=1).square()
-    return Share(squares, lambda weights: weights @ torch.where(weights[:, None] > 0, wide, 0.0))
-
-
-def _slack(lengths: Tensor) -> Tensor:
-    """What rounding can hide when positions of these lengths cancel: a norm may be too large, never too small."""
-    return 1e-12 * lengths.sum(1).square()
-
-
-def _linear(x: Tensor, g: Tensor) -> Share:
-    positions, width, outputs = x.shape[1], x.shape[2], g.shape[2]
-    if positions > 1 and width * outputs < 2 * positions**2:  # a small weight: whole gradients are cheaper
-        return _of_rows(torch.bmm(g.transpose(1, 2), x).flatten(1))
-    x, g = x.double(), g.double()
-    if positions == 1:
-        squares = x.square().sum((1, 2)) * g.square().sum((1, 2))
-    else:
-        products = torch.bmm(x, x.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))
-        squares = products.sum((1, 2)) + _slack(torch.linalg.vector_norm(x, dim=2) * torch.linalg.vector_norm(g, dim=2))
-
-    def total(weights: Tensor) -> Tensor:
-        kept = weights[:, None, None] > 0  # zero times infinity is not zero
-        weighted = torch.where(kept, g * weights[:, None, None], 0.0)
-        return (weighted.flatten(0, 1).T @ torch.where(kept, x, 0.0).flatten(0, 1)).flatten()
-
-    return Share(squares, total)
-
-
-def _embedding(tokens: Tensor, g: Tensor, rows: int) -> Share:
-    g = g.double()
-    same = tokens[:, :, None] == tokens[:, None, :]
-    products = torch.where(same, torch.bmm(g, g.transpose(1, 2)), 0.0)
-    squares = products.sum((1, 2)) + _slack(torch.linalg.vector_norm(g, dim=2))
-
-    def total(weights: Tensor) -> Tensor:
-        weighted = torch.where(weights[:, None, None] > 0, g * weights[:, None, None], 0.0)
-        table = torch.zeros(rows, g.shape[2], dtype=torch.float64, device=g.device)
-        return table.index_add_(0, tokens.flatten(), weighted.flatten(0, 1)).flatten()
-
-    return Share(squares, total)
-
-
-def _convolution(layer: nn.Module, x: Tensor, g: Tensor) -> Tensor:
-    """Per-example weight gradients, as the weight gradient of one convolution with a group per example."""
-    convolution = cast("nn.Conv2d", layer)
-    examples, shape = x.shape[0], convolution.weight.shape
-    rows: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
-        x.reshape(1, -1, *x.shape[2:]),
-        (examples * shape[0], *shape[1:]),
-        g.reshape(1, -1, *g.shape[2:]),
-        stride=convolution.stride,
-        padding=cast("tuple[int, int]", convolution.padding),
-        dilation=convolution.dilation,
-        groups=examples * convolution.groups,
-    )
-    return rows.reshape(examples, -1)
+def _weighted(part: Part, weights: Tensor) -> Tensor:
+    if isinstance(part, Rows):
+        msg = "rows and factors do not mix"
+        raise TypeError(msg)
+    kept = weights[:, None, None] > 0
+    right = torch.where(kept, part.right.double() * weights[:, None, None], 0.0).flatten(0, 1)
+    if part.tokens:
+        table = torch.zeros(part.height, right.shape[1], dtype=torch.float64, device=right.device)
+        return table.index_add_(0, part.left.flatten(), right).flatten()
+    left = torch.where(kept, part.left.double(), 0.0).flatten(0, 1)
+    return (left.T @ right).flatten()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sordino.core.types import Unit
 from sordino.local.clipping._engine import Batch, Clipped, Groups, checked
+from sordino.local.clipping._rules import Rule, factors, layers_of
 from sordino.local.layout import trainable
 from sordino.privacy.kernel import certify
 
@@ -35,6 +36,7 @@ def clipped(
     unit: Unit,
     groups: Groups,
     chunk: int | None,
+    rule: Rule = "flat",
 ) -> Clipped:
     """The clipped sum over a batch, a chunk of examples at a time.
 
@@ -46,11 +48,12 @@ def clipped(
         unit: `record` or `user`.
         groups: Person of each example, or None.
         chunk: Examples per chunk; None to choose by the number of parameters.
+        rule: How gradients are scaled.
     """
     checked(batch, norm, unit, groups)
-    sizes = [parameter.numel() for parameter in trainable(model).values()]
-    step = chunk or max(1, min(512, CHUNK_ENTRIES // sum(sizes)))
-    total = _ClippedSum(sizes, norm)
+    sizes = {name: parameter.numel() for name, parameter in trainable(model).items()}
+    step = chunk or max(1, min(512, CHUNK_ENTRIES // sum(sizes.values())))
+    total = _ClippedSum(sizes, norm, rule)
     chunks = _chunks(batch, step)
     for rows in _records(chunks, gradients) if groups is None else _users(batch, groups, step, gradients):
         total.add(rows)
@@ -60,21 +63,21 @@ def clipped(
 class _ClippedSum:
     """Adds rows, each scaled down to the norm; rows that are not finite count as zero."""
 
-    def __init__(self, sizes: list[int], norm: float) -> None:
-        self.vector = torch.zeros(sum(sizes), dtype=torch.float64)
+    def __init__(self, sizes: dict[str, int], norm: float, rule: Rule) -> None:
+        self.vector = torch.zeros(sum(sizes.values()), dtype=torch.float64)
         self.nonfinite = 0
-        self._parts = torch.split(self.vector, sizes)
-        self._norm = norm
+        self._parts = torch.split(self.vector, list(sizes.values()))
+        self._layers = layers_of(list(sizes))
+        self._norm, self._rule = norm, rule
 
     def add(self, rows: Rows) -> None:
         """Clip and add some rows."""
         wide = [row.double() for row in rows]
-        norms = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in wide]).norm(dim=0)
-        finite = torch.isfinite(norms)
+        squares = torch.stack([torch.linalg.vector_norm(row, dim=1).square() for row in wide])
+        shares, finite = factors(squares, self._layers, self._norm, self._rule)
         # Zero times infinity is not zero, so the entries go too.
         wide = [torch.where(finite[:, None], row, 0.0) if not finite.all() else row for row in wide]
-        share = torch.where(finite, (self._norm / norms).clamp(max=1.0), 0.0)
-        for part, row in zip(self._parts, wide, strict=True):
+        for part, row, share in zip(self._parts, wide, shares, strict=True):
             part.add_((share @ row).cpu())
         self.nonfinite += int((~finite).sum())
 

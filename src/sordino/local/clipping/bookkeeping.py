@@ -1,11 +1,11 @@
-"""Clipped sums from one forward and one backward pass, without per-example gradients of linear maps."""
+"""Clipped sums from one forward and one backward pass, without per-example gradients of large linear maps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 from weakref import WeakSet
 
 import torch
@@ -14,28 +14,39 @@ from torch import Tensor, nn
 from sordino.core.seeds import stream
 from sordino.core.types import Unit
 from sordino.local.clipping._engine import Batch, Clipped, Groups, Unsupported, checked, engines, per_example
-from sordino.local.clipping._shares import Share, Use, bias_share, supported, weight_share
-from sordino.local.clipping._sums import paired
-from sordino.local.clipping.vmap import Vmap
+from sordino.local.clipping._formulas import Formula, formula_of, parts_of
+from sordino.local.clipping._rules import Rule, factors, layers_of
+from sordino.local.clipping._shares import Part, Share, share
+from sordino.local.clipping._shares import Rows as PartRows
+from sordino.local.clipping._sums import Rows, clipped, paired
+from sordino.local.clipping._taps import tapped
 from sordino.local.layout import trainable
 from sordino.local.losses import Loss
 from sordino.privacy.kernel import certify
 
+Layers: TypeAlias = dict[nn.Module, Formula]
+"""Layers with trainable parameters of their own."""
+
 MATERIALISED = 2**22
 """Entries of per-example convolution gradients held at once."""
+
+POSITIONS = 2**11
+"""Token positions in one pass: activations and logits of a language model in train mode stay below a few GB."""
 
 
 @engines.register("bookkeeping")
 @dataclass(frozen=True)
 class Bookkeeping:
-    """Inputs and output gradients of linear, convolution and embedding layers are kept; norms and sums follow.
+    """Inputs and output gradients of every layer are met once, in the backward pass; norms and sums follow from them.
 
-    Other trainable layers, and people as units (their means need whole gradients), are for `vmap`. The first use
-    of a model compares its plain gradient with autograd's, so a parameter used in another way is found out.
+    Knows linear, embedding, convolution, Conv1D, LayerNorm, RMSNorm and GroupNorm layers, tied and reused ones,
+    gradient checkpointing of both kinds and autocast. The first use of a model compares its plain gradient with
+    autograd's, so a parameter used in another way is found out, and another engine is for it.
     Examples share a pass: the model must have passed `sordino.local.probe`.
 
     Args:
-        chunk: Examples per pass; left out, chosen by the size of the convolutions.
+        chunk: Examples per pass (micro-batch); left out, chosen by the size of convolutions and texts. It changes
+            memory only.
     """
 
     example: ClassVar[dict[str, Any]] = {}
@@ -45,108 +56,154 @@ class Bookkeeping:
     )
 
     def clipped_sum(
-        self, model: nn.Module, loss: Loss, batch: Batch, *, norm: float, unit: Unit, groups: Groups = None
+        self,
+        model: nn.Module,
+        loss: Loss,
+        batch: Batch,
+        *,
+        norm: float,
+        unit: Unit,
+        groups: Groups = None,
+        rule: Rule = "flat",
     ) -> Clipped:
         checked(batch, norm, unit, groups)
-        if unit is Unit.USER:
-            return Vmap().clipped_sum(model, loss, batch, norm=norm, unit=unit, groups=groups)
-        layers = _layers(model)
-        x, y = batch
+        layers, (x, _) = _layers(model), batch
         if len(x) and model not in self._compared:
-            for rows in (2, 3):  # two sizes: positions taken for examples cannot fit both
-                some = torch.arange(rows, device=x.device) % len(x)
-                _compare(model, layers, loss, (x[some], y[some]))
+            _compare(model, layers, loss, batch)
             self._compared.add(model)
+        step = self.chunk or _step(layers, x)
+        if groups is not None:
+
+            def gradients(x: Tensor, y: Tensor) -> Rows:
+                return [part.rows() for part in _shares(model, layers, loss, (x, y), multiply=True)]
+
+            return clipped(model, batch, gradients, norm=norm, unit=unit, groups=groups, chunk=step, rule=rule)
+        names = list(trainable(model))
         total = torch.zeros(sum(p.numel() for p in trainable(model).values()), dtype=torch.float64)
-        nonfinite, step = 0, self.chunk or _step(layers)
-        for start in range(0, len(x), step):
-            part = x[start : start + step], y[start : start + step]
+        nonfinite = 0
+        for part in _passes(batch, step):
             real = len(part[0])
-            shares, _ = _shares(model, layers, loss, paired(*part))
-            norms = torch.stack([share.squares for share in shares]).sum(dim=0).sqrt()
-            finite = torch.isfinite(norms)
-            weights = torch.where(finite, (norm / norms).clamp(max=1.0), 0.0)
-            weights[real:] = 0.0
-            total += torch.cat([share.total(weights) for share in shares]).cpu()
+            shares = _shares(model, layers, loss, paired(*part))
+            squares = torch.stack([each.squares() for each in shares])
+            weights, finite = factors(squares, layers_of(names), norm, rule)
+            weights[:, real:] = 0.0
+            total += torch.cat([each.total(w) for each, w in zip(shares, weights, strict=True)]).cpu()
             nonfinite += int((~finite[:real]).sum())
         return Clipped(certify(total.numpy(), unit=unit, l2=norm), nonfinite)
 
 
-def _layers(model: nn.Module) -> list[nn.Module]:
-    """The layers that hold trainable parameters of their own."""
-    found = []
+def _passes(batch: Batch, step: int) -> Iterator[Batch]:
+    x, y = batch
+    for start in range(0, len(x), step):
+        yield x[start : start + step], y[start : start + step]
+
+
+def _layers(model: nn.Module) -> Layers:
+    """The layers that hold trainable parameters of their own, with their formulas."""
+    found = {}
     for name, layer in model.named_modules():
         if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
-            if not supported(layer):
+            formula = formula_of(layer)
+            if formula is None:
                 raise Unsupported.about(
                     "engine.bookkeeping",
                     "is a layer it has no formula for",
                     'use engine = "auto"',
                     layer=name or "model",
                 )
-            found.append(layer)
+            found[layer] = formula
     return found
 
 
-def _step(layers: list[nn.Module]) -> int:
-    held = sum(p.numel() for layer in layers if isinstance(layer, nn.Conv2d) for p in layer.parameters())
-    return max(1, min(256, MATERIALISED // max(1, held)))
+def _step(layers: Layers, x: Tensor) -> int:
+    held = sum(p.numel() for layer in layers if isinstance(layer, (nn.Conv1d, nn.Conv2d)) for p in layer.parameters())
+    positions = x[0].numel() if len(x) and not x.is_floating_point() else 1
+    return max(1, min(256, MATERIALISED // max(1, held), POSITIONS // max(1, positions)))
 
 
-@contextmanager
-def _calls(layers: list[nn.Module]) -> Iterator[list[tuple[nn.Module, Tensor, Tensor]]]:
-    """Collects layer, input and output of every call."""
-    seen: list[tuple[nn.Module, Tensor, Tensor]] = []
-
-    def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        seen.append((layer, inputs[0].detach(), output))
-
-    handles = [layer.register_forward_hook(record) for layer in layers]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _shares(
-    model: nn.Module, layers: list[nn.Module], loss: Loss, batch: Batch, *, plain: bool = False
-) -> tuple[list[Share], list[Tensor]]:
-    """Every trainable parameter's share, in order; with `plain`, also its gradient by autograd."""
+def _shares(model: nn.Module, layers: Layers, loss: Loss, batch: Batch, *, multiply: bool = False) -> list[Share]:
+    """Every trainable parameter's share, in order."""
     x, y = batch
-    with _calls(layers) as seen:
-        losses = per_example(loss(model(x), y), len(x))
-    versions = [output._version for _, _, output in seen]  # noqa: SLF001 - how torch counts in-place writes
-    if any(versions):
-        raise Unsupported.about("engine.bookkeeping", "a layer's output is overwritten in place", "use inplace=False")
-    outputs: list[Tensor] = [output for _, _, output in seen]
-    parameters = list(trainable(model).values())
-    wanted = [*outputs, *parameters] if plain else outputs
-    gradients = torch.autograd.grad(losses.sum(), wanted, allow_unused=True, materialize_grads=True)
-    uses: list[Use] = [(layer, a, g) for (layer, a, _), g in zip(seen, gradients, strict=False)]
-    if any(len(a) != len(x) or len(g) != len(x) for _, a, g in uses):
-        raise Unsupported.about("engine.bookkeeping", "a layer is called without one row per example")
-    return [_share(parameter, uses, len(x)) for parameter in parameters], list(gradients[len(outputs) :])
+    found: dict[int, list[Part]] = {id(parameter): [] for parameter in trainable(model).values()}
+    wanted = {layer: _own(layer) for layer in layers}
+
+    def record(layer: nn.Module, a: Tensor, g: Tensor) -> None:
+        if len(a) != len(x) or len(g) != len(x):
+            raise Unsupported.about("engine.bookkeeping", "a layer is called without one row per example")
+        parts = parts_of(layer, layers[layer], a.detach(), g.detach())
+        for name, parameter in wanted[layer].items():
+            found[id(parameter)].append(parts[name]())
+
+    with tapped(list(layers), len(x), record):
+        total = per_example(loss(model(x), y), len(x)).sum()
+        if total.requires_grad:  # else no trainable layer was called
+            torch.autograd.backward(total)
+    sizes = [parameter.numel() for parameter in trainable(model).values()]
+    parts = [each or [_unused(len(x), size)] for each, size in zip(found.values(), sizes, strict=True)]
+    return [share(each, multiply=multiply) for each in parts]
 
 
-def _share(parameter: nn.Parameter, uses: list[Use], examples: int) -> Share:
-    own = [use for use in uses if getattr(use[0], "weight", None) is parameter]
-    if own:
-        return weight_share(own)
-    own = [use for use in uses if getattr(use[0], "bias", None) is parameter]
-    if own:
-        return bias_share(own)
-    zero = torch.zeros(examples, dtype=torch.float64, device=parameter.device)  # the layer was not called
-    return Share(zero, lambda _: torch.zeros(parameter.numel(), dtype=torch.float64, device=parameter.device))
+def _own(layer: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: p for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
 
 
-def _compare(model: nn.Module, layers: list[nn.Module], loss: Loss, batch: Batch) -> None:
-    """Refuse a model whose gradients are not the sum of its layers' calls."""
+def _unused(examples: int, numel: int) -> Part:
+    return PartRows(torch.zeros(1, 1).expand(examples, numel))
+
+
+def _compare(model: nn.Module, layers: Layers, loss: Loss, batch: Batch) -> None:
+    """Refuse a model whose gradients are not the sum of its layers' calls.
+
+    Tried on two sizes, for positions taken for examples cannot fit both; and beside the starting point, where an
+    adapter's zeros would hide what is compared.
+    """
     x, y = batch
     # Real records may be extreme or not finite; tokens cannot be.
     calm = torch.from_numpy(stream(0, "compare").normal(size=x.shape)).to(x) if x.is_floating_point() else x
-    shares, plain = _shares(model, layers, loss, (calm, y), plain=True)
-    ones = torch.ones(len(calm), dtype=torch.float64, device=x.device)
-    for share, expected in zip(shares, plain, strict=True):
-        if not torch.allclose(share.total(ones), expected.flatten().double(), rtol=1e-3, atol=1e-5):
+    with _moved(model):
+        for rows in (2, 3):
+            some = torch.arange(rows, device=x.device) % len(x)
+            _compare_once(model, layers, loss, (calm[some], y[some]))
+
+
+def _compare_once(model: nn.Module, layers: Layers, loss: Loss, batch: Batch) -> None:
+    x, y = batch
+    devices = [x.device] if x.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):  # dropout must repeat its draws
+        shares = _shares(model, layers, loss, batch)
+    parameters = list(trainable(model).values())
+    with torch.random.fork_rng(devices=devices):
+        plain = _plain(loss(model(x), y).sum(), parameters)
+    ones = torch.ones(len(x), dtype=torch.float64, device=x.device)
+    rough = any(p.dtype != torch.float32 for p in model.parameters()) or torch.is_autocast_enabled(x.device.type)
+    tolerance = 0.05 if rough else 1e-3
+    for own, expected in zip(shares, plain, strict=True):
+        apart = (own.total(ones) - expected.flatten().double()).norm()
+        if not apart <= tolerance * expected.double().norm() + 1e-5:
             raise Unsupported.about("engine.bookkeeping", "a parameter is used outside its layer's call")
+
+
+def _plain(total: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """Gradients by autograd, without leaving any; `torch.autograd.grad` knows no reentrant checkpoints."""
+    if total.requires_grad:
+        torch.autograd.backward(total)
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    return gradients
+
+
+@contextmanager
+def _moved(model: nn.Module) -> Iterator[None]:
+    """The model a little beside itself."""
+    parameters = list(trainable(model).values())
+    before, rng = [parameter.detach().clone() for parameter in parameters], stream(0, "beside")
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.add_(torch.from_numpy(rng.normal(scale=0.02, size=tuple(parameter.shape))).to(parameter))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, value in zip(parameters, before, strict=True):
+                parameter.copy_(value)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import Unit
 from sordino.local.clipping._engine import Batch, Clipped, Groups, engines, per_example
+from sordino.local.clipping._rules import Rule
 from sordino.local.clipping._sums import Rows, clipped
 from sordino.local.layout import trainable
 from sordino.local.losses import Loss
@@ -37,7 +38,15 @@ class Opacus:
     chunk: int | None = None
 
     def clipped_sum(
-        self, model: nn.Module, loss: Loss, batch: Batch, *, norm: float, unit: Unit, groups: Groups = None
+        self,
+        model: nn.Module,
+        loss: Loss,
+        batch: Batch,
+        *,
+        norm: float,
+        unit: Unit,
+        groups: Groups = None,
+        rule: Rule = "flat",
     ) -> Clipped:
         _refuse_sleeping(model)
 
@@ -47,7 +56,7 @@ class Opacus:
             return [_rows(name, parameter, len(x)) for name, parameter in trainable(model).items()]
 
         with _hooked(model):
-            return clipped(model, batch, gradients, norm=norm, unit=unit, groups=groups, chunk=self.chunk)
+            return clipped(model, batch, gradients, norm=norm, unit=unit, groups=groups, chunk=self.chunk, rule=rule)
 
 
 @contextmanager

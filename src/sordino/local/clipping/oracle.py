@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sordino.core.types import Unit
 from sordino.local.clipping._engine import Batch, Clipped, Groups, checked, engines, per_example
+from sordino.local.clipping._rules import Rule
 from sordino.local.layout import Layout, trainable
 from sordino.local.losses import Loss
 from sordino.privacy.kernel import certify
@@ -25,7 +26,15 @@ class Oracle:
     example: ClassVar[dict[str, Any]] = {}
 
     def clipped_sum(
-        self, model: nn.Module, loss: Loss, batch: Batch, *, norm: float, unit: Unit, groups: Groups = None
+        self,
+        model: nn.Module,
+        loss: Loss,
+        batch: Batch,
+        *,
+        norm: float,
+        unit: Unit,
+        groups: Groups = None,
+        rule: Rule = "flat",
     ) -> Clipped:
         checked(batch, norm, unit, groups)
         owners = np.arange(len(batch[0])) if groups is None else np.asarray(groups)
@@ -37,9 +46,7 @@ class Oracle:
             if not np.isfinite(each).all():
                 nonfinite += 1
                 continue
-            gradient = np.mean(each, axis=0)
-            length = float(np.linalg.norm(gradient))
-            total += gradient * (norm / length if length > norm else 1.0)
+            total += _scaled(np.mean(each, axis=0), Layout.of(model), norm, rule)
         return Clipped(certify(total, unit=unit, l2=norm), nonfinite)
 
 
@@ -48,3 +55,24 @@ def _gradient(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> NDArray[np.
     value = per_example(loss(model(x), y), 1)[0]
     parts = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
     return torch.cat([part.reshape(-1) for part in parts]).double().cpu().numpy()
+
+
+def _scaled(gradient: NDArray[np.float64], layout: Layout, norm: float, rule: Rule) -> NDArray[np.float64]:
+    """One unit's gradient within the norm."""
+    if rule == "automatic":
+        scaled: NDArray[np.float64] = gradient * norm / (np.linalg.norm(gradient) + 0.01)
+        return scaled
+    if rule == "flat":
+        return _shortened(gradient, norm)
+    layers: dict[str, list[int]] = {}
+    for group in layout.groups:
+        layers.setdefault(".".join(group.name.split(".")[:-1]), []).extend(range(group.start, group.stop))
+    result = np.zeros_like(gradient)
+    for rows in layers.values():
+        result[rows] = _shortened(gradient[rows], norm / len(layers) ** 0.5)
+    return result
+
+
+def _shortened(gradient: NDArray[np.float64], norm: float) -> NDArray[np.float64]:
+    length = float(np.linalg.norm(gradient))
+    return gradient * (norm / length) if length > norm else gradient

@@ -10,6 +10,7 @@ from torch.func import functional_call, grad, vmap
 
 from sordino.core.types import Unit
 from sordino.local.clipping._engine import Batch, Clipped, Groups, engines, per_example
+from sordino.local.clipping._rules import Rule
 from sordino.local.clipping._sums import Rows, clipped
 from sordino.local.layout import trainable
 from sordino.local.losses import Loss
@@ -30,7 +31,15 @@ class Vmap:
     chunk: int | None = None
 
     def clipped_sum(
-        self, model: nn.Module, loss: Loss, batch: Batch, *, norm: float, unit: Unit, groups: Groups = None
+        self,
+        model: nn.Module,
+        loss: Loss,
+        batch: Batch,
+        *,
+        norm: float,
+        unit: Unit,
+        groups: Groups = None,
+        rule: Rule = "flat",
     ) -> Clipped:
         parameters = {name: parameter.detach() for name, parameter in trainable(model).items()}
 
@@ -42,4 +51,4 @@ class Vmap:
         def gradients(x: Tensor, y: Tensor) -> Rows:
             return [each.flatten(1) for each in mapped(parameters, x, y).values()]
 
-        return clipped(model, batch, gradients, norm=norm, unit=unit, groups=groups, chunk=self.chunk)
+        return clipped(model, batch, gradients, norm=norm, unit=unit, groups=groups, chunk=self.chunk, rule=rule)
