@@ -161,9 +161,19 @@ def _compare(model: nn.Module, layers: Layers, loss: Loss, batch: Batch) -> None
     # Real records may be extreme or not finite; tokens cannot be.
     calm = torch.from_numpy(stream(0, "compare").normal(size=x.shape)).to(x) if x.is_floating_point() else x
     with _moved(model):
+        good = _finite(model, loss, (calm[:16], y[:16]))
         for rows in (2, 3):
-            some = torch.arange(rows, device=x.device) % len(x)
+            some = good[torch.arange(rows, device=x.device) % len(good)]
             _compare_once(model, layers, loss, (calm[some], y[some]))
+
+
+def _finite(model: nn.Module, loss: Loss, batch: Batch) -> Tensor:
+    """Rows whose losses are numbers."""
+    x, y = batch
+    good = torch.nonzero(torch.isfinite(per_example(loss(model(x), y), len(x)))).flatten()
+    if not len(good):
+        raise Unsupported.about("engine.bookkeeping", "finds no example with a finite loss to compare itself on")
+    return good
 
 
 def _compare_once(model: nn.Module, layers: Layers, loss: Loss, batch: Batch) -> None:

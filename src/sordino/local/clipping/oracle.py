@@ -53,7 +53,11 @@ class Oracle:
 def _gradient(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> NDArray[np.float64]:
     parameters = list(trainable(model).values())
     value = per_example(loss(model(x), y), 1)[0]
-    parts = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
+    if value.requires_grad:
+        torch.autograd.backward(value)  # not `grad`, which knows no reentrant checkpoints
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    for parameter in parameters:
+        parameter.grad = None
     return torch.cat([part.reshape(-1) for part in parts]).double().cpu().numpy()
 
 
