@@ -10,7 +10,7 @@ from sordino.local.losses import cross_entropy
 from sordino.local.models import InputSpec, models
 from sordino.local.objectives import objectives
 from sordino.local.trainers.plans import PlainSteps
-from sordino.local.trainers.sgd import _batches, train_plain
+from sordino.local.trainers.sgd import batches, train_plain
 
 torch.set_num_threads(1)
 
@@ -62,10 +62,10 @@ def test_each_pass_sees_every_record_once(plan, sizes):
     """
     Epochs are passes; steps cut the last pass short.
     """
-    batches = list(_batches(17, plan, stream(1, "shuffle")))
+    made = list(batches(17, plan, stream(1, "shuffle")))
 
-    assert [len(rows) for rows in batches] == sizes
-    first = np.concatenate(batches[: -(-17 // sizes[0])])
+    assert [len(rows) for rows in made] == sizes
+    first = np.concatenate(made[: -(-17 // sizes[0])])
     assert sorted(first) == list(range(17))
 
 

@@ -74,7 +74,7 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
         batch = (x, y) if plan.batch == "full" else (x[picked], y[picked])
         groups = units.groups(rows)
         total = clipping.clipped_sum(model, loss, batch, norm=plan.clip, unit=plan.unit, groups=groups).total
-        released = _checked(release(total), layout)
+        released = checked(release(total), layout)
         gradient = released / np.float32(plan.expected_batch) + objective.regulariser(theta, start)
         velocity = np.float32(plan.momentum) * velocity + gradient
         theta = theta - np.float32(plan.lr) * velocity
@@ -82,7 +82,8 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
     return theta - start
 
 
-def _checked(released: Vector, layout: Layout) -> Vector:
+def checked(released: Vector, layout: Layout) -> Vector:
+    """The released vector, if it is as long as the model's."""
     if released.shape != (layout.size,):
         raise PrivacyError.about(
             "train", "is not the shape of the model", "release the whole sum", shape=released.shape

@@ -47,7 +47,7 @@ def train_plain(
     x, y = tensor(model, data[0]), tensor(model, data[1])
     parameters = list(trainable(model).values())
     theta, velocity = np.array(start, dtype=np.float32), np.zeros(layout.size, dtype=np.float32)
-    for rows in _batches(len(x), plan, rng):
+    for rows in batches(len(x), plan, rng):
         layout.restore(model, theta)
         picked = torch.from_numpy(rows).to(x.device)
         mean = loss(model(x[picked]), y[picked]).mean()
@@ -61,7 +61,7 @@ def train_plain(
     return theta - start
 
 
-def _batches(records: int, plan: PlainSteps, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+def batches(records: int, plan: PlainSteps, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
     """Rows of each step: shuffled passes, cut into batches; the last of a pass may be smaller."""
     if records == 0:
         return
