@@ -6,14 +6,17 @@ from sordino.data.federation import FederatedData, Silo, pooled
 from sordino.data.fetch import Archive
 from sordino.data.partitions import Partition, partitions
 from sordino.data.split import holdout, train_test
+from sordino.data.texts import Message, Texts
 
 __all__ = [
     "Archive",
     "Dataset",
     "Examples",
     "FederatedData",
+    "Message",
     "Partition",
     "Silo",
+    "Texts",
     "datasets",
     "holdout",
     "partitions",

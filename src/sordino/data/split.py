@@ -24,9 +24,9 @@ Rows: TypeAlias = NDArray[np.int64]
 def train_test(federated: FederatedData, test_fraction: float, seed: int) -> tuple[FederatedData, FederatedData]:
     """Every silo's records in two parts that share no record.
 
-    Labels, where a record has one, keep their shares: no label's count in a part differs from its exact share by one or more.
-    A silo of two or more records has at least one in each part; a silo of one trains only, and is
-    no client of the test part.
+    Labels, where a record has one, keep their shares: no label's count in a part differs from its
+    exact share by one or more. A silo of two or more records has at least one in each part; a silo
+    of one trains only, and is no client of the test part.
 
     Args:
         federated: The silos.

@@ -11,18 +11,19 @@ from typing import Any, ClassVar, Protocol
 from sordino.core.registry import Registry, load
 from sordino.data.examples import Examples
 from sordino.data.fetch import Archive
+from sordino.data.texts import Texts
 
 
 class Dataset(Protocol):
-    """Reads examples, and says where they come from and under what terms."""
+    """Reads examples or texts, and says where they come from and under what terms."""
 
     example: ClassVar[dict[str, Any]]
     source: ClassVar[str]
     licence: ClassVar[str]
     fetch: ClassVar[Archive | None]
 
-    def load(self) -> Examples:
-        """The examples, checked."""
+    def load(self) -> Examples | Texts:
+        """The examples, or the texts of which a base model's tokenizer makes examples, checked."""
         ...
 
 
