@@ -43,6 +43,22 @@ def scale_for(epsilon: float, delta: float = 0.0) -> float:
     return 1 / (epsilon - 2 * math.log1p(-_below_one(delta)))
 
 
+def pure_epsilon(noise_multiplier: float, releases: int = 1, rate: float = 1.0) -> float:
+    """The ε at δ = 0 of several releases to which each unit joins with probability `rate`, under add/remove.
+
+    The only price that holds without any δ: T · ln(1 + q(e^{1/b} − 1)). Allowing a δ composes far better.
+
+    Source: Balle, Barthe and Gaboardi (2018), arXiv:1807.01647, for the part that sampling plays.
+
+    >>> pure_epsilon(2.0, releases=4), round(pure_epsilon(2.0, releases=4, rate=0.1), 3)
+    (2.0, 0.251)
+    """
+    checks.positive("pure_epsilon", noise_multiplier=noise_multiplier)
+    checks.rate("pure_epsilon", rate=rate)
+    checks.count("pure_epsilon", releases=releases)
+    return releases * math.log1p(rate * math.expm1(1 / noise_multiplier))
+
+
 def _below_one(delta: float) -> float:
     if delta != 0:
         checks.fraction("laplace", delta=delta)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from sordino.core.errors import ConfigError
-from sordino.privacy import gaussian, laplace
+from sordino.core.types import Adjacency
+from sordino.privacy import accounting, events, gaussian, laplace
 
 QUICK = settings(deadline=None, max_examples=60, derandomize=True)
 DELTA = st.floats(1e-12, 0.4)
@@ -117,3 +118,16 @@ class TestLaplace:
         """0 is allowed, 1 is not."""
         with pytest.raises(ConfigError):
             laplace.epsilon_of(1.0, 1.0)
+
+
+@pytest.mark.parametrize(("multiplier", "releases", "rate"), [(0.7, 1, 1.0), (2.0, 30, 1.0), (1.0, 20, 0.2)])
+def test_pure_laplace_bounds_every_delta(multiplier, releases, rate):
+    """At δ = 0 the composed price is an upper bound on that at any δ, and exact for a single release."""
+    pure = laplace.pure_epsilon(multiplier, releases, rate)
+    run = [(events.poisson(rate, events.laplace(multiplier)), releases)]
+
+    prices = [accounting.epsilon(run, delta, adjacency=Adjacency.ADD_REMOVE) for delta in (1e-10, 1e-5, 1e-2)]
+
+    assert prices == sorted(prices, reverse=True)
+    assert prices[0] <= pure + releases * 2e-4  # the grid
+    assert releases > 1 or prices[0] == pytest.approx(pure, rel=1e-3)
