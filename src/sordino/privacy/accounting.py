@@ -27,7 +27,7 @@ from sordino.core import checks
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Adjacency
 from sordino.privacy import events as data
-from sordino.privacy import gaussian, renyi
+from sordino.privacy import gaussian, people, renyi
 from sordino.privacy.relations import Accountant, Plan, fitted, form, gaussian_part, plan_of, require, supports
 from sordino.privacy.renyi import Floats, best_order, rdp_to_epsilon, rdp_units
 
@@ -170,6 +170,9 @@ def _deltas(plan: Plan, at: Floats, adjacency: Adjacency, accountant: Accountant
 
 def _affordable(plan: Plan, adjacency: Adjacency, grid: float) -> float:
     """A grid that keeps hopeless plans affordable: coarser (still an upper bound) once ε is far above any use."""
+    spans = [people.loss_span(data.from_key(key)) for key, _ in plan if "MixtureOfGaussians" in key]
+    if spans:
+        return grid * 2.0 ** math.ceil(math.log2(max(1.0, max(spans) / grid / people.POINTS)))
     if not supports("rdp", adjacency, plan):
         return grid
     rough = float(renyi.epsilons(np.array(renyi.ORDERS), renyi.rdp_of(plan, adjacency), 1e-5).min())
@@ -207,9 +210,7 @@ def _loss(key: str, adjacency: Adjacency, grid: float) -> Any:
             **common,
         )
     if form(event) == "MixtureOfGaussians":
-        return pld.from_mixture_gaussian_mechanism(
-            event.standard_deviation, event.sensitivities, event.sampling_probs, **common
-        )
+        return people.loss_distribution(event, grid)
     if form(inner) == "Laplace":
         return pld.from_laplace_mechanism(inner.noise_multiplier, sampling_prob=rate, **common)
     return pld.from_gaussian_mechanism(

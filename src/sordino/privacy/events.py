@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attr
@@ -56,12 +57,66 @@ def truncated_poisson(population: int, rate: float, cap: int, noise_multiplier: 
     return _module().TruncatedSubsampledGaussianDpEvent(population, rate, cap, noise_multiplier)
 
 
+LARGEST_CAP = 1000
+"""Records of one person that may count. More protects nobody, and the numbers of a price leave the floats."""
+
+NEGLIGIBLE = 1e-24
+"""Chance of more records than the listed ones; they are then priced as if all had joined."""
+
+
+def records_of_person(records: int, rate: float, noise_multiplier: float) -> Event:
+    """A Gaussian event over records of which a person has at most `records`, each joining with probability `rate`.
+
+    Args:
+        records: The cap K, 1 to 1000.
+        rate: In (0, 1].
+        noise_multiplier: Noise over the clip norm of *one record*, > 0.
+
+    Source: Charles et al. (2024), arXiv:2407.07737.
+
+    >>> records_of_person(1, 0.5, 2.0) == poisson(0.5, gaussian(2.0))
+    True
+    >>> records_of_person(2, 0.5, 4.0).sampling_probs
+    (0.25, 0.5, 0.25)
+    """
+    checks.count("records_of_person", records=records)
+    checks.rate("records_of_person", rate=rate)
+    checks.positive("records_of_person", noise_multiplier=noise_multiplier)
+    if records > LARGEST_CAP:
+        raise ConfigError.about("records_of_person", f"is more than {LARGEST_CAP}", "cap at fewer", records=records)
+    if records == 1:
+        return poisson(rate, gaussian(noise_multiplier))
+    chances = [math.comb(records, j) * rate**j * (1 - rate) ** (records - j) for j in range(records + 1)]
+    last = next(j for j in range(records + 1) if j == records or math.fsum(chances[j:]) < NEGLIGIBLE)
+    listed = (*range(last), records)
+    return _module().MixtureOfGaussiansDpEvent(
+        float(noise_multiplier),
+        tuple(float(j) for j in listed),
+        (*chances[:last], math.fsum(chances[last:])),
+    )
+
+
+def records_in(event: Event) -> int | None:
+    """How many separately sampled records of one unit an event prices; None if it prices any number.
+
+    >>> records_in(records_of_person(3, 0.1, 2.0)), records_in(poisson(0.1, gaussian(2.0))), records_in(gaussian(2.0))
+    (3, 1, None)
+    """
+    if hasattr(event, "sensitivities"):
+        return int(max(event.sensitivities))
+    return None if type(event).__name__ in {"GaussianDpEvent", "LaplaceDpEvent"} else 1
+
+
 def noise_of(event: Event) -> tuple[str, float]:
-    """The law and multiplier of the noise inside an event, under whatever sampling.
+    """The law and multiplier of the noise inside an event, under whatever sampling: over the largest move of a unit.
 
     >>> noise_of(poisson(0.5, gaussian(2)))
     ('gaussian', 2.0)
+    >>> noise_of(records_of_person(4, 0.5, 2.0))
+    ('gaussian', 0.5)
     """
+    if hasattr(event, "sensitivities"):
+        return "gaussian", float(event.standard_deviation) / max(event.sensitivities)
     inner: Any = event
     while not hasattr(inner, "noise_multiplier"):
         inner = getattr(inner, "event", None)
@@ -112,7 +167,7 @@ def _number(value: Any) -> Any:
 
 def _from_plain(plain: Any) -> Any:
     if isinstance(plain, list):
-        return [_from_plain(item) for item in plain]
+        return tuple(_from_plain(item) for item in plain)
     if not isinstance(plain, dict):
         return plain
     fields = {name: _from_plain(value) for name, value in plain.items() if name != "name"}

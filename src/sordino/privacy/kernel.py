@@ -96,27 +96,56 @@ class Private(_Sealed):
 
 
 class BoundedSum(_Sealed):
-    """A private sum that one unit can move by at most `l2` (and `l1`, where known). Made by `certify` or `clip`."""
+    """A private sum that one unit can move by at most `l2` (and `l1`, where known). Made by `certify` or `clip`.
 
-    __slots__ = ("__vector", "l1", "l2", "unit")
+    `records` is in how many equal shares a unit moves it, each of which may be sampled on its own.
+    """
 
-    def __init__(self, proof: object, vector: NDArray[np.float64], unit: Unit, l2: float, l1: float | None) -> None:
+    __slots__ = ("__vector", "l1", "l2", "records", "unit")
+
+    def __init__(
+        self,
+        proof: object,
+        vector: NDArray[np.float64],
+        unit: Unit,
+        l2: float,
+        l1: float | None,
+        records: int = 1,
+    ) -> None:
         if proof is not _PROOF:
             raise PrivacyError.about("sensitivity", "cannot be typed by hand", "clip, and let the bound be derived")
-        self.__vector, self.unit, self.l2, self.l1 = vector, unit, l2, l1
+        self.__vector, self.unit, self.l2, self.l1, self.records = vector, unit, l2, l1, records
 
     def scaled(self, factor: float) -> BoundedSum:
         """The sum times a public factor > 0; its bound scales with it."""
         checks.positive("scaled", factor=factor)
         l1 = None if self.l1 is None else self.l1 * factor
-        return BoundedSum(_PROOF, self.__vector * factor, self.unit, self.l2 * factor, l1)
+        return BoundedSum(_PROOF, self.__vector * factor, self.unit, self.l2 * factor, l1, self.records)
 
     def merge(self, other: BoundedSum) -> BoundedSum:
         """The sum of two sums over disjoint units: one unit moves only its own, so the larger bound holds."""
-        if self.unit != other.unit:
+        if (self.unit, self.records) != (other.unit, other.records):
             raise PrivacyError.about("merge", "joins different units", unit=self.unit, other=other.unit)
         l1 = None if self.l1 is None or other.l1 is None else max(self.l1, other.l1)
-        return BoundedSum(_PROOF, self.__vector + other.__vector, self.unit, max(self.l2, other.l2), l1)
+        return BoundedSum(_PROOF, self.__vector + other.__vector, self.unit, max(self.l2, other.l2), l1, self.records)
+
+    def per_person(self, owners: NDArray[Any], *, at_most: int) -> BoundedSum:
+        """The same sum of records, bounded for persons: one with K records moves it K times as far as a record.
+
+        Args:
+            owners: The person of every record that could have been sampled into the sum, not of those that were.
+            at_most: The cap K that the owners keep.
+
+        Raises:
+            PrivacyError: Somebody owns more than `at_most` of the records, or the sum is not one of records.
+        """
+        checks.count("per_person", at_most=at_most)
+        if self.unit is not Unit.RECORD:
+            raise PrivacyError.about("per_person", "is not a sum of records", "clip each record", unit=self.unit)
+        if np.unique(owners, return_counts=True)[1].max(initial=0) > at_most:
+            raise PrivacyError.about("per_person", "is exceeded by a person's records", "drop some", at_most=at_most)
+        l1 = None if self.l1 is None else self.l1 * at_most
+        return BoundedSum(_PROOF, self.__vector, Unit.USER, self.l2 * at_most, l1, at_most)
 
     def released_by(self, mechanism: Mechanism, permit: Permit, source: NoiseSource) -> Vector:
         """Sum plus noise on a common grid, as float32. Called by a `Door` only."""
@@ -201,6 +230,10 @@ class Door:
         Raises:
             PrivacyError: The charge does not cover it, or the unit or the noise source do not fit the account.
         """
+        if events.records_in(self.charged) not in (None, total.records):
+            raise PrivacyError.about(
+                "door", "is not in how many records a unit moves the sum", charged=self.charged, records=total.records
+            )
         permit = self.reservation.take(self.accounts, events.key(self.charged))
         return total.released_by(self.mechanism, permit, self.source)
 
