@@ -59,7 +59,7 @@ def engine(request):
     return engines.example(request.param)
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("name", sorted(SPECS))
 class TestEveryModel:
     @pytest.mark.parametrize("norm", [0.05, 1.0, 100.0])
     def test_equals_the_oracle(self, engine, name, norm):

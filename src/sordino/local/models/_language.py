@@ -1,0 +1,194 @@
+"""A pretrained network behind the house's interface: tokens in, logits out, nothing trainable but the adapter.
+
+tokens (batch, time), padded on the right ─► cut to the longest ─► network ─► (batch, classes)
+                                                                          └► (batch, time, vocabulary)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sordino.core.errors import ConfigError
+from sordino.local.adapters._adapter import Adapter
+from sordino.local.adapters._base import Base
+from sordino.local.adapters._torch import drawn
+from sordino.local.models._registry import InputSpec
+
+
+class LanguageModel(nn.Module):
+    """A frozen base with an adapter in it.
+
+    Args:
+        network: The base, as transformers loads it, with the adapter attached.
+        adapter: Which parameters are trained, and how they are saved.
+        base: What the network is.
+        padding: The token that fills short texts up; None where there is none.
+    """
+
+    def __init__(self, network: nn.Module, adapter: Adapter, base: Base, padding: int | None) -> None:
+        super().__init__()
+        self.network = network
+        self.adapter, self.base, self.padding = adapter, base, padding
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits, shape (batch, classes) or (batch, time, vocabulary); those of padding are 0 and mean nothing."""
+        time = tokens.shape[1]
+        counted = self._counted(tokens)
+        width = max(1, int(counted.any(dim=0).sum()))
+        tokens, counted = tokens[:, :width], counted[:, :width]
+        if self.base.task == "classify":
+            logits: Tensor = self.network(input_ids=tokens, attention_mask=counted.long()).logits
+            return logits
+        # Padding comes after every token that counts, and attention looks back only: no mask is needed.
+        logits = self.network(input_ids=tokens).logits
+        return functional.pad(logits, (0, 0, 0, time - width)) if width < time else logits
+
+    def _counted(self, tokens: Tensor) -> Tensor:
+        """Which positions lie before the padding. The first always does, for attention to have something to look at."""
+        if self.padding is None:
+            return torch.ones_like(tokens, dtype=torch.bool)
+        counted = (tokens != self.padding).flip(1).cumsum(1).flip(1) > 0
+        counted[:, :1] = True
+        return counted
+
+    def active(self, round: int, client: int, clients: int) -> tuple[str, ...]:  # noqa: A002 - the word of the glossary
+        """Names of the parameters that a client trains in a round."""
+        names = tuple(name for name, parameter in self.named_parameters() if parameter.requires_grad)
+        return self.adapter.active(names, round, client, clients)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What `save` writes, under PEFT's names: always with the head, whose public start no file of the base has."""
+        found = self.adapter.tensors(self.network, self.base)
+        for name, _ in self.base.head:
+            found[f"base_model.model.{name}"] = self.network.get_parameter(name)
+        return {name: found[name].detach().cpu().contiguous() for name in sorted(found)}
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter as PEFT does, for `PeftModel.from_pretrained(base, folder)`."""
+        from safetensors.torch import save_file
+
+        config = self.adapter.config(self.base)
+        config.inference_mode = True
+        config.save_pretrained(str(folder))
+        save_file(self.tensors(), folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def language_model(
+    base: Base,
+    adapter: Adapter,
+    spec: InputSpec,
+    seed: int,
+    *,
+    dropout: float = 0.0,
+    checkpointing: str = "none",
+    quantise: str = "none",
+) -> LanguageModel:
+    """The base of a spec's folder with an adapter, in training mode; what is new comes from the seed.
+
+    Raises:
+        ConfigError: A package is missing, or the base does not have what a key asks for.
+    """
+    trainable = [name for name, _ in adapter.shapes(base)]
+    network = _loaded(base, spec, seed, dropout=dropout, quantise=quantise)
+    network.requires_grad_(False)
+    if checkpointing != "none":
+        _checkpoint(network, reentrant=checkpointing == "reentrant")
+    network = adapter.attach(network, base, seed)
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name in trainable)
+    return LanguageModel(network, adapter, base, spec.padding).train()
+
+
+def _loaded(base: Base, spec: InputSpec, seed: int, *, dropout: float, quantise: str) -> Any:
+    """The network of the files, its head drawn anew."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError.about("model", "transformers is not installed", "pip install 'sordino[lm]'") from error
+    config = transformers.AutoConfig.from_pretrained(spec.folder)
+    _configure(config, base, spec, dropout)
+    kind = "AutoModelForSequenceClassification" if base.task == "classify" else "AutoModelForCausalLM"
+    with _quietly(), torch.random.fork_rng(devices=[]):
+        network, report = getattr(transformers, kind).from_pretrained(
+            spec.folder,
+            config=config,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **_quantised(quantise),
+        )
+    if dropout and not any(part.p for part in network.modules() if isinstance(part, nn.Dropout)):
+        raise ConfigError.about(
+            "model", "has no effect: the base drops no hidden values", "leave it out", dropout=dropout
+        )
+    new = set(report["missing_keys"]) | {entry[0] for entry in report["mismatched_keys"]}
+    _draw_head(network, base, new, seed)
+    return network
+
+
+def _configure(config: Any, base: Base, spec: InputSpec, dropout: float) -> None:
+    config.use_cache = False
+    for key in list(config.to_dict()):
+        if key.endswith(("dropout", "dropout_prob", "pdrop")):
+            # Attention draws its dropout outside of modules, where the probe of independence cannot hold it still.
+            setattr(config, key, 0.0 if "att" in key else dropout)
+    if base.task == "classify":
+        config.num_labels = spec.classes
+        config.pad_token_id = spec.padding
+
+
+def _draw_head(network: nn.Module, base: Base, new: set[str], seed: int) -> None:
+    head = {name for name, _ in base.head}
+    if strangers := sorted(new - head):
+        raise ConfigError.about("base", "its files lack parameters, or have them in another shape", missing=strangers)
+    with drawn(seed, 0) as generator:
+        for name, _ in base.head:
+            parameter = network.get_parameter(name)
+            if name in new and parameter.dim() > 1:
+                parameter.normal_(0.0, 0.02, generator=generator)
+            elif name in new:
+                parameter.zero_()
+
+
+def _checkpoint(network: Any, *, reentrant: bool) -> None:
+    network.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    if reentrant:  # else nothing that enters a layer has a gradient, and autograd stops there
+        network.enable_input_require_grads()
+
+
+def _quantised(bits: str) -> dict[str, Any]:
+    if bits == "none":
+        return {}
+    try:
+        import bitsandbytes  # type: ignore[import-not-found]  # noqa: F401 - transformers imports it later, with a worse message
+    except ImportError as error:
+        raise ConfigError.about(
+            "model", "needs bitsandbytes", "pip install 'sordino[quantised]'", quantise=bits
+        ) from error
+    from transformers import BitsAndBytesConfig
+
+    return {"quantization_config": BitsAndBytesConfig(load_in_8bit=bits == "8bit", load_in_4bit=bits == "4bit")}
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """No reports of new heads and no progress bars: what is new is drawn and known here."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
