@@ -64,6 +64,18 @@ def named(where: str, path: Path, names: Sequence[str], plain: Callable[[str], s
     return {name: found[name] for name in names}
 
 
+def within(where: str, content: bytes, wanted: Callable[[str], bool]) -> dict[str, bytes]:
+    """The wanted files of a tar archive that lies in another archive, by their path inside it, sorted.
+
+    Raises:
+        ConfigError: The archive is broken.
+    """
+    try:
+        return dict(sorted(_tar(content, wanted)))
+    except BROKEN as problem:
+        raise ConfigError.about(where, f"holds a broken archive ({problem})", "get it again") from None
+
+
 def base(name: str) -> str:
     """Last part of a member's path.
 

