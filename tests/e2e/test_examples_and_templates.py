@@ -75,9 +75,9 @@ def test_private_data_are_not_compared(table, capsys):
 @pytest.mark.parametrize("task", TASKS)
 def test_a_template_plans_as_it_is(task, tmp_path, capsys):
     """
-    Written, planned, and able to learn; the text needs its data fetched first.
+    Written, planned, and able to learn; the characters need their data fetched first.
     """
-    if task == "text" and cached(datasets.get("shakespeare").fetch) is None:
+    if task == "characters" and cached(datasets.get("shakespeare").fetch) is None:
         pytest.skip("needs `sordino data fetch shakespeare`")
     file = tmp_path / f"{task}.toml"
     assert sordino(capsys, "init", task, "--out", file)[0] == 0

@@ -7,19 +7,23 @@ from pathlib import Path
 
 import click
 
-TASKS = ("tabular", "image", "text")
+TASKS = ("tabular", "image", "text", "causal-lm", "characters")
 
 
 @click.command("init")
 @click.argument("task", type=click.Choice(TASKS), default="tabular")
 @click.option("--out", type=click.Path(path_type=Path), help="Write here instead of stdout; an existing file is kept.")
 def command(task: str, out: Path | None) -> None:
-    """Write a commented experiment file for a task: tabular, image or text.
+    """Write a commented experiment file for a task.
+
+    tabular: a table; image; text: classify texts; causal-lm: tune a language model on conversations;
+    characters: a small model of one's own, every client hidden as a whole.
 
     \b
     Examples:
       sordino init tabular > experiment.toml
       sordino init image --out mnist.toml
+      sordino init causal-lm --out assistant.toml
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.core.errors import ConfigError
 
