@@ -129,6 +129,20 @@ class BoundedSum(_Sealed):
         l1 = None if self.l1 is None or other.l1 is None else max(self.l1, other.l1)
         return BoundedSum(_PROOF, self.__vector + other.__vector, self.unit, max(self.l2, other.l2), l1, self.records)
 
+    def beside(self, *others: BoundedSum) -> BoundedSum:
+        """The sums of disjoint units side by side: one unit moves only its own part, so the largest bound holds.
+
+        How many parts there are, and whose each is, must be public: neighbours replace a unit or zero it out.
+        """
+        parts = (self, *others)
+        for part in parts:
+            if (part.unit, part.records) != (self.unit, self.records):
+                raise PrivacyError.about("beside", "joins different units", unit=self.unit, other=part.unit)
+        l1s = [part.l1 for part in parts if part.l1 is not None]
+        vector = np.concatenate([part.__vector for part in parts])
+        l1 = max(l1s) if len(l1s) == len(parts) else None
+        return BoundedSum(_PROOF, vector, self.unit, max(part.l2 for part in parts), l1, self.records)
+
     def per_person(self, owners: NDArray[Any], *, at_most: int) -> BoundedSum:
         """The same sum of records, bounded for persons: one with K records moves it K times as far as a record.
 

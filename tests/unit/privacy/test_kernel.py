@@ -200,6 +200,18 @@ class TestBoundedSum:
         with pytest.raises(PrivacyError, match="different units"):
             record([[1.0]]).clip(l2=1.0).merge(client)
 
+    def test_beside_keeps_the_larger_bound(self):
+        """Each unit has a place of its own; an L1 bound holds only if every part has one."""
+        parts = [record([[3.0, 4.0]]).clip(l2=1.0), record([[9.0, 0.0]]).clip(l1=3.0)]
+        with pytest.raises(PrivacyError, match="different units"):
+            parts[0].beside(Private(np.ones((1, 1)), Unit.CLIENT).clip(l2=1.0))
+
+        total = parts[0].beside(parts[1])
+
+        assert (total.l2, total.l1) == (3.0, None)
+        assert np.allclose(peek(total), [0.6, 0.8, 3.0, 0.0])
+        assert parts[1].beside(parts[1].scaled(2.0)).l1 == 6.0
+
     def test_certify_refuses_what_is_not_finite(self):
         """A NaN has no bound."""
         with pytest.raises(PrivacyError, match="not finite"):
