@@ -51,6 +51,14 @@ def run(objective, steps=1, records=6):
 
 @pytest.mark.parametrize("name", objectives.names())
 class TestEveryObjective:
+    def test_without_a_pull_the_regulariser_is_zero(self, name):
+        """
+        And with one it is not: a trainer that leaves it out where there is none changes nothing.
+        """
+        theta, start = np.arange(4, dtype=np.float32), np.zeros(4, dtype=np.float32)
+        objective = objectives.example(name)
+        assert objective.pulls == bool(objective.regulariser(theta, start).any())
+
     def test_depends_on_released_parameters_only(self, name):
         """
         A vector of the same length, a new array each time, zero where the round begins.

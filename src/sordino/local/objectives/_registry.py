@@ -11,6 +11,11 @@ from sordino.core.types import Vector
 class Objective(Protocol):
     """A regulariser that depends on released parameters only, so that its gradient needs no clip and no noise."""
 
+    @property
+    def pulls(self) -> bool:
+        """Whether the regulariser can be other than zero: where it cannot, it need not be asked for."""
+        ...
+
     def regulariser(self, theta: Vector, start: Vector) -> Vector:
         """Gradient added to the released mean gradient. Shape (d,).
 

@@ -31,5 +31,9 @@ class FedProx:
     def __post_init__(self) -> None:
         checks.non_negative("objective.fedprox", mu=self.mu)
 
+    @property
+    def pulls(self) -> bool:
+        return self.mu > 0
+
     def regulariser(self, theta: Vector, start: Vector) -> Vector:
         return np.float32(self.mu) * (theta - start)

@@ -17,6 +17,7 @@ class Plain:
     """The mean loss over the silo's records, nothing else."""
 
     example: ClassVar[dict[str, Any]] = {}
+    pulls: ClassVar[bool] = False
 
     def regulariser(self, theta: Vector, start: Vector) -> Vector:  # noqa: ARG002 - the protocol's arguments
         return np.zeros_like(theta)
