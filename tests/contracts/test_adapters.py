@@ -113,14 +113,18 @@ class TestEveryAdapter:
         module.save(tmp_path)
         x, _ = texts(task)
 
-        plain = plain_peft(folders[family], tmp_path, task)
-        expected = plain(input_ids=x, attention_mask=(x != PADDING).long()).logits
+        if not module.adapter.plain(module.base):
+            # PEFT 0.21 looks for an argument that transformers 5.24 renamed; where it no longer fails, say so.
+            with pytest.raises(ValueError, match="past key values"):
+                plain_peft(folders[family], tmp_path, task, x)
+            return
+        expected = plain_peft(folders[family], tmp_path, task, x)
 
         counted = (x != PADDING)[..., None] if task == "continue" else True
         torch.testing.assert_close(module(x) * counted, expected * counted, rtol=1e-4, atol=1e-5)
 
 
-def plain_peft(base: Path, adapter: Path, task: str) -> torch.nn.Module:
+def plain_peft(base: Path, adapter: Path, task: str, x: torch.Tensor) -> torch.Tensor:
     """What a stranger does: transformers loads the base, PEFT the adapter."""
     import peft
     import transformers
@@ -129,7 +133,8 @@ def plain_peft(base: Path, adapter: Path, task: str) -> torch.nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of transformers and PEFT about each other
         network = kind.from_pretrained(base)
-        return peft.PeftModel.from_pretrained(network, adapter).eval()
+        model = peft.PeftModel.from_pretrained(network, adapter).eval()
+        return model(input_ids=x, attention_mask=(x != PADDING).long()).logits
 
 
 @pytest.mark.parametrize(

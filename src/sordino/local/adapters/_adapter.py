@@ -17,12 +17,20 @@ if TYPE_CHECKING:
 class Adapter(Protocol):
     """An adapter as data: its keys are the fields, `example` a valid table."""
 
+    def plain(self, base: Base) -> bool:
+        """Whether the saved adapter runs in plain PEFT, as installed here."""
+        ...
+
     def shapes(self, base: Base) -> Shapes:
         """Names and shapes of the trainable parameters, in the order of the flat vector, without building anything."""
         ...
 
-    def attach(self, network: nn.Module, base: Base, seed: int) -> nn.Module:
-        """The frozen network with the adapter in it; everything new is drawn from the seed alone."""
+    def attach(self, network: nn.Module, base: Base, seed: int) -> None:
+        """Put the adapter into the frozen network; everything new is drawn from the seed alone."""
+        ...
+
+    def context(self, network: nn.Module, base: Base, counted: Tensor) -> dict[str, Any]:
+        """What the network is given beside the tokens, of which `counted` (batch, time) marks those before padding."""
         ...
 
     def active(self, names: tuple[str, ...], round: int, client: int, clients: int) -> tuple[str, ...]:  # noqa: A002 - the word of the glossary
@@ -30,12 +38,25 @@ class Adapter(Protocol):
         ...
 
     def tensors(self, network: nn.Module, base: Base) -> dict[str, Tensor]:
-        """What the saved adapter holds besides the head, under PEFT's names: made of released and public values."""
+        """What the saved adapter holds, under PEFT's names: made of released and public values only."""
         ...
 
     def config(self, base: Base) -> Any:
         """The `PeftConfig` that goes with `tensors`."""
         ...
+
+
+class Whole:
+    """The usual answers: every client trains everything in every round, the network sees tokens, PEFT runs the rest."""
+
+    def plain(self, base: Base) -> bool:  # noqa: ARG002 - the protocol's
+        return True
+
+    def context(self, network: nn.Module, base: Base, counted: Tensor) -> dict[str, Any]:  # noqa: ARG002 - as above
+        return {}
+
+    def active(self, names: tuple[str, ...], round: int, client: int, clients: int) -> tuple[str, ...]:  # noqa: A002, ARG002 - as above
+        return names
 
 
 adapters: Registry[Adapter] = Registry("adapter")

@@ -47,6 +47,7 @@ class Base:
     Args:
         name: What the user wrote; a saved adapter names it as its base.
         architecture: `model_type` of config.json.
+        encoder: Tokens see those after them as well.
         task: `classify` puts a new head on the network, `continue` keeps its own.
         linears: The linear maps of the layers, in the order of the modules.
         attention: Last names of the maps that adapters change unless told otherwise.
@@ -59,6 +60,7 @@ class Base:
 
     name: str
     architecture: str
+    encoder: bool
     task: Task
     linears: tuple[Linear, ...]
     attention: tuple[str, ...]
@@ -78,7 +80,7 @@ class _Family:
     linears: tuple[str, ...]
     attention: tuple[str, ...]
     head: tuple[str, ...] = ("score",)
-    bias: bool = False
+    encoder: bool = False
     pooler: tuple[str, ...] = ()
     transposed: bool = False
 
@@ -128,6 +130,7 @@ def described(folder: str, name: str, task: Task, classes: int) -> Base:
     return Base(
         name,
         architecture,
+        family.encoder,
         task,
         linears=tuple(_linear(family, stored, layer, part) for layer in range(layers) for part in family.linears),
         attention=family.attention,
@@ -157,7 +160,7 @@ def _head(
     for path in paths:
         width = classes if path == paths[-1] else hidden
         shapes.append((f"{path}.weight", (width, hidden)))
-        shapes += [(f"{path}.bias", (width,))] if family.bias else []
+        shapes += [(f"{path}.bias", (width,))] if family.encoder else []
     inside = f"{family.backbone}."
     return tuple(shapes), tuple(
         dict.fromkeys(path if path.startswith(inside) else path.split(".")[0] for path in paths)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sordino.core import checks
 from sordino.core.checks import nearest
 from sordino.core.errors import ConfigError
+from sordino.local.adapters._adapter import Whole
 from sordino.local.adapters._base import Base, Linear
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRank(Whole):
     """Abstract: a subclass says what of A and B is trained, and how a saved B comes about."""
 
     rank: int = 8
@@ -69,10 +70,7 @@ class LowRank:
         inner = tuple((f"{x.path}.{name}", shape) for x in self.targeted(base) for name, shape in self.trained(x))
         return (*inner, *base.head) if self.head else inner
 
-    def active(self, names: tuple[str, ...], round: int, client: int, clients: int) -> tuple[str, ...]:  # noqa: A002, ARG002 - the protocol's
-        return names
-
-    def attach(self, network: nn.Module, base: Base, seed: int) -> nn.Module:
+    def attach(self, network: nn.Module, base: Base, seed: int) -> None:
         from sordino.local.adapters._torch import drawn, injected
 
         targets = self.targeted(base)
@@ -80,7 +78,6 @@ class LowRank:
         with drawn(seed) as generator:
             for linear, layer in zip(targets, layers, strict=True):
                 self.start(linear, layer, generator)
-        return network
 
     def start(self, linear: Linear, layer: Any, generator: Generator) -> None:
         """Give one adapted map its first values: A as in Kaiming's rule with a = √5, B zero."""
@@ -93,7 +90,9 @@ class LowRank:
         return layer.lora_A["default"].weight, layer.lora_B["default"].weight
 
     def tensors(self, network: nn.Module, base: Base) -> dict[str, Tensor]:
-        saved = {}
+        from sordino.local.adapters._torch import head_of
+
+        saved = head_of(network, base, "base_model.model")
         for linear in self.targeted(base):
             pair = self.factors(network.get_submodule(linear.path))
             for letter, factor in zip("AB", pair, strict=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sordino.core.errors import ConfigError
-from sordino.local.adapters._adapter import adapters
+from sordino.local.adapters._adapter import Whole, adapters
 from sordino.local.adapters._base import Base
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @adapters.register("head")
 @dataclass(frozen=True)
-class Head:
+class Head(Whole):
     """The classification head alone, on the features of the frozen base: the fewest parameters, the cheapest step.
 
     Saved as a PEFT adapter that targets no module and holds the head.
@@ -30,14 +30,13 @@ class Head:
             raise ConfigError.about("adapter.head", "has nothing to train: the model continues text", "use `ffa`")
         return base.head
 
-    def active(self, names: tuple[str, ...], round: int, client: int, clients: int) -> tuple[str, ...]:  # noqa: A002, ARG002 - the protocol's
-        return names
+    def attach(self, network: nn.Module, base: Base, seed: int) -> None:
+        """Nothing is added: the head is the network's own."""
 
-    def attach(self, network: nn.Module, base: Base, seed: int) -> nn.Module:  # noqa: ARG002 - the protocol's
-        return network
+    def tensors(self, network: nn.Module, base: Base) -> dict[str, Tensor]:
+        from sordino.local.adapters._torch import head_of
 
-    def tensors(self, network: nn.Module, base: Base) -> dict[str, Tensor]:  # noqa: ARG002 - the head is added to every adapter
-        return {}
+        return head_of(network, base, "base_model.model")
 
     def config(self, base: Base) -> Any:
         from sordino.local.adapters._torch import lora_config

@@ -18,7 +18,7 @@ from torch.nn import functional
 from sordino.core.errors import ConfigError
 from sordino.local.adapters._adapter import Adapter
 from sordino.local.adapters._base import Base
-from sordino.local.adapters._torch import drawn
+from sordino.local.adapters._torch import drawn, transformers
 from sordino.local.models._registry import InputSpec
 
 
@@ -43,12 +43,14 @@ class LanguageModel(nn.Module):
         counted = self._counted(tokens)
         width = max(1, int(counted.any(dim=0).sum()))
         tokens, counted = tokens[:, :width], counted[:, :width]
-        if self.base.task == "classify":
-            logits: Tensor = self.network(input_ids=tokens, attention_mask=counted.long()).logits
+        # Padding comes after all that counts: an attention that looks back only needs no mask.
+        mask = {"attention_mask": counted.long()} if self.base.task == "classify" else {}
+        logits: Tensor = self.network(
+            input_ids=tokens, **mask | self.adapter.context(self.network, self.base, counted)
+        ).logits
+        if self.base.task == "classify" or width == time:
             return logits
-        # Padding comes after every token that counts, and attention looks back only: no mask is needed.
-        logits = self.network(input_ids=tokens).logits
-        return functional.pad(logits, (0, 0, 0, time - width)) if width < time else logits
+        return functional.pad(logits, (0, 0, 0, time - width))
 
     def _counted(self, tokens: Tensor) -> Tensor:
         """Which positions lie before the padding. The first always does, for attention to have something to look at."""
@@ -64,10 +66,8 @@ class LanguageModel(nn.Module):
         return self.adapter.active(names, round, client, clients)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `save` writes, under PEFT's names: always with the head, whose public start no file of the base has."""
+        """What `save` writes, under PEFT's names, on the CPU."""
         found = self.adapter.tensors(self.network, self.base)
-        for name, _ in self.base.head:
-            found[f"base_model.model.{name}"] = self.network.get_parameter(name)
         return {name: found[name].detach().cpu().contiguous() for name in sorted(found)}
 
     def save(self, folder: Path) -> None:
@@ -100,7 +100,7 @@ def language_model(
     network.requires_grad_(False)
     if checkpointing != "none":
         _checkpoint(network, reentrant=checkpointing == "reentrant")
-    network = adapter.attach(network, base, seed)
+    adapter.attach(network, base, seed)
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name in trainable)
     return LanguageModel(network, adapter, base, spec.padding).train()
@@ -108,15 +108,11 @@ def language_model(
 
 def _loaded(base: Base, spec: InputSpec, seed: int, *, dropout: float, quantise: str) -> Any:
     """The network of the files, its head drawn anew."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise ConfigError.about("model", "transformers is not installed", "pip install 'sordino[lm]'") from error
-    config = transformers.AutoConfig.from_pretrained(spec.folder)
+    config = transformers().AutoConfig.from_pretrained(spec.folder)
     _configure(config, base, spec, dropout)
     kind = "AutoModelForSequenceClassification" if base.task == "classify" else "AutoModelForCausalLM"
     with _quietly(), torch.random.fork_rng(devices=[]):
-        network, report = getattr(transformers, kind).from_pretrained(
+        network, report = getattr(transformers(), kind).from_pretrained(
             spec.folder,
             config=config,
             dtype=torch.float32,
@@ -173,16 +169,13 @@ def _quantised(bits: str) -> dict[str, Any]:
         raise ConfigError.about(
             "model", "needs bitsandbytes", "pip install 'sordino[quantised]'", quantise=bits
         ) from error
-    from transformers import BitsAndBytesConfig
-
-    return {"quantization_config": BitsAndBytesConfig(load_in_8bit=bits == "8bit", load_in_4bit=bits == "4bit")}
+    return {"quantization_config": transformers().BitsAndBytesConfig(**{f"load_in_{bits}": True})}
 
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
     """No reports of new heads and no progress bars: what is new is drawn and known here."""
-    from transformers.utils import logging
-
+    logging = transformers().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
