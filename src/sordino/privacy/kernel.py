@@ -139,7 +139,7 @@ class BoundedSum(_Sealed):
             if (part.unit, part.records) != (self.unit, self.records):
                 raise PrivacyError.about("beside", "joins different units", unit=self.unit, other=part.unit)
         l1s = [part.l1 for part in parts if part.l1 is not None]
-        vector = np.concatenate([part.__vector for part in parts])
+        vector = np.concatenate([part.__vector for part in parts])  # noqa: SLF001 - of this class
         l1 = max(l1s) if len(l1s) == len(parts) else None
         return BoundedSum(_PROOF, vector, self.unit, max(part.l2 for part in parts), l1, self.records)
 
