@@ -14,7 +14,7 @@ Source: Bu et al. (2023), arXiv:2210.00038, book-keeping; Li et al. (2022), arXi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -22,6 +22,12 @@ import torch
 from torch import Tensor
 
 Part: TypeAlias = "Rows | Outer"
+
+SHORT = 64
+"""Squares that are added in float32."""
+
+CACHED = 2**16
+"""Entries widened to float64 at once: half a MiB."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,7 @@ class Share:
         """Squared norm of each example's gradient, shape (examples,), float64; never too small by rounding."""
         outer: list[Outer] = [part for part in self.parts if isinstance(part, Outer)]
         if not outer:
-            lengths: Tensor = torch.linalg.vector_norm(self.rows().double(), dim=1)
-            return lengths.square()
+            return _squares(self.rows())
         wide = [Outer(p.left if p.tokens else p.left.double(), p.right.double(), p.height) for p in outer]
         if len(wide) == 1 and wide[0].right.shape[1] == 1 and not wide[0].tokens:
             return wide[0].left.square().sum((1, 2)) * wide[0].right.square().sum((1, 2))
@@ -100,7 +105,10 @@ class Share:
             kept = weights > 0  # zero times infinity is not zero
             if not bool(kept.all()):
                 rows = torch.where(kept[:, None], rows, 0.0)
-            return weights @ rows.double()
+            total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
+            for block, each in zip(_wide(rows), weights.split(_rows_at_once(rows)), strict=True):
+                total += each @ block
+            return total
         return sum((_weighted(part, weights) for part in self.parts), start=torch.zeros((), dtype=torch.float64))
 
 
@@ -121,6 +129,26 @@ def outer(left: Tensor, right: Tensor, height: int) -> Part:
     positions, width = right.shape[1:]
     whole = Outer(left, right, height)
     return whole.multiplied() if positions > 1 and width * height < 2 * positions**2 else whole
+
+
+def _squares(rows: Tensor) -> Tensor:
+    """Squared norms of rows, float64, by short sums in float32 where those can neither overflow nor vanish."""
+    whole = rows.shape[1] // SHORT * SHORT
+    if rows.dtype == torch.float32 and whole:
+        short: Tensor = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, SHORT)), dim=2).double()
+        squares = short.square().sum(1) + rows[:, whole:].double().square().sum(1)
+        if bool(((squares > 1e-20) & (squares < 1e20)).all()):
+            return squares * (1 + 2e-6)  # more than rounding in sums this short can hide
+    return torch.cat([torch.linalg.vector_norm(block, dim=1) for block in _wide(rows)]).square()
+
+
+def _wide(rows: Tensor) -> Iterator[Tensor]:
+    """The rows in float64, a few at a time, so that the wide copy stays in the processor's cache."""
+    return (block.double() for block in rows.split(_rows_at_once(rows)))
+
+
+def _rows_at_once(rows: Tensor) -> int:
+    return max(1, CACHED // max(1, rows.shape[1]))
 
 
 def _inner(a: Outer, b: Outer) -> Tensor:
