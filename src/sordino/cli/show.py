@@ -66,6 +66,8 @@ def show_plan(plan: dict[str, Any]) -> None:
         f"signal to noise: {number(outlook['step'])} in a step, {number(outlook['run'])} over the run: "
         f"{outlook['verdict']}"
     )
+    if plan["people"]:
+        _people(plan["people"])
     if plan["silos_per_person"] is None and plan["unit"] != "client":
         click.echo(
             "a person's number of silos is not declared, so all silos are composed; "
@@ -192,6 +194,15 @@ def _attack(plan: dict[str, Any]) -> Table:
     table.add_row("area under the ROC curve", f"{plan['attack']['auc']:.3f}")
     table.add_row("balanced accuracy", f"{plan['attack']['accuracy']:.3f}")
     return table
+
+
+def _people(ways: dict[str, Any]) -> None:
+    """Which way of protecting persons learns more."""
+    click.echo(
+        f"persons: signal to noise over the run {number(ways['mean'])} by their mean gradients, "
+        f"{number(ways['records'])} by at most {ways['records_per_person']} records each, "
+        f'for the same epsilon and work: better is people = "{ways["better"]}"'
+    )
 
 
 def _composition(plan: dict[str, Any]) -> Table:

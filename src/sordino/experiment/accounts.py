@@ -1,7 +1,8 @@
 """Who pays for what: the accounts of a run and the events that each is charged.
 
 unit     noise at      an account is            one round charges it
-record   silo          a silo's records         `steps` × sampled noise          (user: the silo's persons)
+record   silo          a silo's records         `steps` × sampled noise          (user: the silo's persons, sampled
+                                                                                  whole or record by record)
 record   sum           a silo's records         1 × sampled noise, shared
 client   coordinator   all clients, or each one where the cohort is public       1 × noise under cohort sampling
 client   silo          one client               1 × noise, no amplification: the coordinator sees who sends
@@ -53,8 +54,9 @@ def sampler_of(experiment: Experiment) -> Sampler:
 
 
 def mechanism_of(experiment: Experiment, noise_multiplier: float) -> Any:
-    """The experiment's noise law at a multiplier."""
-    return mechanisms.build(experiment.privacy.mechanism, {"noise_multiplier": noise_multiplier})
+    """The experiment's noise law at a multiplier over the clip norm. K records of a person move a sum K clip norms."""
+    clips = experiment.local.records_per_person or 1
+    return mechanisms.build(experiment.privacy.mechanism, {"noise_multiplier": noise_multiplier / clips})
 
 
 def accounts(experiment: Experiment, names: Sequence[str], units: Sequence[int]) -> tuple[Account, ...]:
@@ -79,6 +81,8 @@ def accounts(experiment: Experiment, names: Sequence[str], units: Sequence[int])
 def charged_event(experiment: Experiment, noise_multiplier: float, population: int) -> Event:
     """What one release costs one account: the noise under the sampling that really runs."""
     privacy = experiment.privacy
+    if experiment.local.records_per_person is not None:
+        return events.records_of_person(experiment.local.records_per_person, experiment.local.rate, noise_multiplier)
     noise: Event = mechanism_of(experiment, noise_multiplier).event()
     if privacy.unit is not Unit.CLIENT:
         return events.poisson(experiment.local.rate, noise)
@@ -111,6 +115,8 @@ def adjacency_of(experiment: Experiment) -> Adjacency:
         allowed: tuple[Adjacency, ...] = (Adjacency.REPLACE_ONE,)
     elif privacy.unit is Unit.CLIENT:
         allowed = tuple(sampler.adjacency)
+    elif experiment.local.records_per_person is not None:  # one person's records for another's: nobody has priced it
+        allowed = (Adjacency.ADD_REMOVE, Adjacency.ZERO_OUT)
     else:
         allowed = (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)
     wanted = privacy.adjacency or allowed[0]

@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Finds whichever of noise, rounds and rate was left open, on the safe side for every account."""
+    """Finds whichever of noise, rounds and rate was left open, on the safe side for every account.
+
+    With `rough`, noise is found within 2 %: for outlooks, not for promises.
+    """
 
     pricing: Pricing
     accounts: tuple[Account, ...]
+    rough: bool = False
 
     @property
     def experiment(self) -> Experiment:
@@ -82,6 +86,7 @@ class Calibration:
             limit,
             self.pricing.delta,
             adjacency=self.pricing.adjacency,
+            rough=self.rough,
         )
 
     def _fit(self, what: str, z: float) -> Experiment:

@@ -121,6 +121,9 @@ class Local:
         method: `gradient`, or `zeroth_order`: losses only, and a few numbers per step on the wire.
         directions: Random directions per zeroth-order step, 16 at most.
         radius: How far along a direction zeroth-order losses are taken.
+        people: For the unit `user`: clip the `mean` gradient of each person who joins, or let `records` join and be
+            clipped one by one.
+        records_per_person: With `people = "records"`: at most so many of a person's records ever count.
     """
 
     lr: float | None = None
@@ -135,6 +138,8 @@ class Local:
     method: Literal["gradient", "zeroth_order"] = "gradient"
     directions: int = 1
     radius: float = 1e-3
+    people: Literal["mean", "records"] = "mean"
+    records_per_person: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("lr", "noise_walk", "clip"):
@@ -144,7 +149,7 @@ class Local:
             raise ConfigError.about("local", "lacks the key 'lr'", "write e.g. `lr = 0.5`")
         checks.sensible("local", radius=self.radius)
         checks.count("local", steps=self.steps, directions=self.directions)
-        for name in ("epochs", "batch_size"):
+        for name in ("epochs", "batch_size", "records_per_person"):
             if getattr(self, name) is not None:
                 checks.count("local", **{name: getattr(self, name)})
         if isinstance(self.batch, float):

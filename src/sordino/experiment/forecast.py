@@ -21,6 +21,7 @@ from sordino.core.types import NoiseAt, Unit
 from sordino.experiment import accounts as paying
 from sordino.experiment import zeroth_order
 from sordino.experiment.config import Experiment
+from sordino.experiment.people import contributors
 from sordino.experiment.population import Population
 from sordino.privacy.forecast import signal_to_noise
 from sordino.privacy.weights import noise_aware
@@ -96,7 +97,8 @@ def forecast(
         Weights that sum to 1 over all clients, and the forecast.
     """
     n = len(population)
-    sizes = [float(size) for size in population.units] if experiment.privacy.unit is not Unit.CLIENT else [1.0] * n
+    inside = experiment.privacy.unit is not Unit.CLIENT
+    sizes = [float(contributors(experiment, population, i)) for i in range(n)] if inside else [1.0] * n
     stds = _noise_stds(experiment, sizes, multipliers)
     zeroth = experiment.local.method == "zeroth_order"
     weights = _weights(experiment, population, sizes, stds, experiment.local.directions if zeroth else parameters)

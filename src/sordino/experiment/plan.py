@@ -23,9 +23,11 @@ from sordino.experiment.calibrate import Calibration
 from sordino.experiment.config import FIT, Experiment
 from sordino.experiment.forecast import Forecast, forecast
 from sordino.experiment.guarantee import AccountPlan, account_plans, views
+from sordino.experiment.people import contributors
 from sordino.experiment.population import Population
 from sordino.experiment.pricing import Pricing
 from sordino.experiment.soundness import check_without_privacy
+from sordino.experiment.ways import Ways, ways
 from sordino.federation.strategies import strategies
 from sordino.local.models import models
 from sordino.local.objectives import objectives
@@ -52,6 +54,7 @@ class Plan:
     parameters: int
     clients: tuple[str, ...]
     digest: str
+    ways: Ways | None = None
 
     @property
     def private(self) -> bool:
@@ -112,6 +115,7 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
         parameters=size,
         clients=population.names,
         digest=_digest(experiment, population, adjacency, delta, charged),
+        ways=ways(pricing, population, charged, outlook, size),
     )
 
 
@@ -219,5 +223,7 @@ def _digest(
         "delta": delta,
         "charges": [(a.name, a.charges) for a in charged],
     }
+    if experiment.local.records_per_person is not None:
+        body["contributors"] = [contributors(experiment, population, i) for i in range(len(population))]
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -58,6 +58,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             "run": finite(plan.forecast.run),
             "verdict": plan.forecast.verdict,
         },
+        "people": _people(plan),
         "composition": _composition(plan),
         "experiment": config.to_plain(experiment),
     }
@@ -85,6 +86,17 @@ def _attack(plan: Plan) -> dict[str, Any] | None:
         "tpr_at_fpr": {str(fpr): tpr for fpr, tpr in plan.attack.tpr_at_fpr.items()},
         "auc": plan.attack.auc,
         "accuracy": plan.attack.accuracy,
+    }
+
+
+def _people(plan: Plan) -> dict[str, Any] | None:
+    if plan.ways is None:
+        return None
+    return {
+        "mean": finite(plan.ways.mean.run),
+        "records": finite(plan.ways.records.run),
+        "records_per_person": plan.ways.records_per_person,
+        "better": plan.ways.better,
     }
 
 

@@ -31,7 +31,7 @@ RATE_LIMIT = 1e-7
 
 
 def calibrate_noise(
-    events_of: Callable[[float], Events], epsilon: float, delta: float, *, adjacency: Adjacency
+    events_of: Callable[[float], Events], epsilon: float, delta: float, *, adjacency: Adjacency, rough: bool = False
 ) -> float:
     """The smallest noise multiplier whose plan costs at most `epsilon`.
 
@@ -40,6 +40,7 @@ def calibrate_noise(
         epsilon: Target, > 0.
         delta: In (0, 1).
         adjacency: The neighbouring relation.
+        rough: Within 2 % and on the coarse grid only: for outlooks, in a fifth of the time.
 
     Returns:
         A noise multiplier priced at most `epsilon`, within 0.1 % of the smallest such.
@@ -66,6 +67,8 @@ def calibrate_noise(
         if low <= least:
             return low
         high, low = low, max(low / math.sqrt(2), least)
+    if rough:
+        return _closed(lambda z: price(z, COARSE), epsilon, high, low, 2e-2)[0]
     return _bisected(price, epsilon, safe=high, unsafe=low)
 
 

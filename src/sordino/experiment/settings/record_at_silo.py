@@ -8,6 +8,7 @@ import numpy as np
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Update, Vector
+from sordino.experiment.people import contributors
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
 from sordino.federation.aggregators.sum import Sum
 from sordino.local.trainers.dpsgd import train_private
@@ -54,7 +55,7 @@ class RecordAtSilo(Setting):
 
 
 def steps_of(setup: Setup, client: int) -> PrivateSteps:
-    """A client's local steps, with the public divisor: expected units per batch, never the realised number."""
+    """A client's local steps, with the public divisor: expected parts of a batch, never the realised number."""
     local = setup.experiment.local
     if local.clip is None:
         raise PrivacyError.about("local", "has no clip norm, so nothing bounds a record", "set local.clip")
@@ -63,8 +64,9 @@ def steps_of(setup: Setup, client: int) -> PrivateSteps:
         lr=local.step_size,
         clip=local.clip,
         batch="full" if local.rate == 1 else local.rate,
-        expected_batch=setup.population.units[client] * local.rate,
+        expected_batch=contributors(setup.experiment, setup.population, client) * local.rate,
         engine=local.engine,
         unit=setup.unit,
         momentum=local.momentum,
+        records_per_person=local.records_per_person,
     )

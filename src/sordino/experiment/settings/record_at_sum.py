@@ -42,6 +42,7 @@ class RecordAtSum(Setting):
             model,
             clip=steps.clip,
             unit=steps.unit,
+            records_per_person=steps.records_per_person,
             batch=steps.batch,
             source=setup.source,
             engine=setup.clipping,

@@ -55,7 +55,8 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
 
     Guarantee:
         The result depends on the data through exactly `plan.steps` releases, of sums that one unit moves by at
-        most `plan.clip`, if examples do not influence each other in the model (`sordino.local.probe`).
+        most `plan.clip`, if examples do not influence each other in the model (`sordino.local.probe`). With
+        `records_per_person` K, a person moves them by at most K · `plan.clip`, a record at a time.
 
     Raises:
         PrivacyError: A release was refused, or has another shape than the model.
@@ -63,7 +64,7 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
 
     Source: Abadi et al. (2016), arXiv:1607.00133, algorithm 1, with a public divisor.
     """
-    units = Units(data, plan.unit)
+    units = Units(data, plan.unit, plan.records_per_person)
     x, y = tensor(model, data[0]), tensor(model, data[1])
     clipping = engine or engines.build(plan.engine, {})
     theta, velocity = np.array(start, dtype=np.float32), np.zeros(layout.size, dtype=np.float32)
@@ -71,10 +72,10 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
         layout.restore(model, theta)
         rows = units.draw(plan.batch, source)
         picked = torch.from_numpy(rows).to(x.device)
-        batch = (x, y) if plan.batch == "full" else (x[picked], y[picked])
+        batch = (x, y) if len(rows) == len(x) else (x[picked], y[picked])
         groups = units.groups(rows)
-        total = clipping.clipped_sum(model, loss, batch, norm=plan.clip, unit=plan.unit, groups=groups).total
-        released = checked(release(total), layout)
+        total = clipping.clipped_sum(model, loss, batch, norm=plan.clip, unit=units.clipped, groups=groups).total
+        released = checked(release(units.bounded(total)), layout)
         gradient = released / np.float32(plan.expected_batch) + objective.regulariser(theta, start)
         velocity = np.float32(plan.momentum) * velocity + gradient
         theta = theta - np.float32(plan.lr) * velocity

@@ -24,6 +24,7 @@ def gradient_sum(  # noqa: PLR0913 - as in train_private
     *,
     clip: float,
     unit: Unit = Unit.RECORD,
+    records_per_person: int | None = None,
     batch: float | Literal["full"] = "full",
     source: NoiseSource | None = None,
     loss: Loss = cross_entropy,
@@ -38,19 +39,22 @@ def gradient_sum(  # noqa: PLR0913 - as in train_private
         at: Released or public parameters, shape (d,).
         clip: L2 norm of one unit's gradient.
         unit: `record` or `user`.
+        records_per_person: As in `PrivateSteps`.
         batch: `"full"`, or the rate at which a unit joins.
         source: For the coins, when `batch` is a rate.
         loss: One loss per example.
         engine: The clipping engine; left out, `auto`.
 
     Guarantee:
-        One unit moves the sum by at most `clip`.
+        One unit moves the sum by at most `clip`; with `records_per_person` K, one person by at most K times that.
     """
-    units = Units(data, unit)
+    units = Units(data, unit, records_per_person)
     x, y = tensor(model, data[0]), tensor(model, data[1])
     layout.restore(model, at)
     rows = units.draw(batch, source)
     picked = torch.from_numpy(rows).to(x.device)
     clipping = engine or engines.build("auto", {})
     groups = units.groups(rows)
-    return clipping.clipped_sum(model, loss, (x[picked], y[picked]), norm=clip, unit=unit, groups=groups).total
+    drawn = (x[picked], y[picked])
+    total = clipping.clipped_sum(model, loss, drawn, norm=clip, unit=units.clipped, groups=groups).total
+    return units.bounded(total)

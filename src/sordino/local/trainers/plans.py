@@ -26,6 +26,8 @@ class PrivateSteps:
         engine: Name of the clipping engine.
         unit: `record` or `user`.
         momentum: Of released gradients.
+        records_per_person: For the unit `user`: records join one by one and are clipped one by one, and at most so
+            many of a person's count. Left out, a person joins as a whole and their mean gradient is clipped.
     """
 
     steps: int
@@ -36,10 +38,13 @@ class PrivateSteps:
     engine: str = "auto"
     unit: Unit = Unit.RECORD
     momentum: float = 0.0
+    records_per_person: int | None = None
 
     def __post_init__(self) -> None:
         checks.count("steps", steps=self.steps)
         checks.positive("steps", lr=self.lr, clip=self.clip, expected_batch=self.expected_batch)
+        if self.records_per_person is not None:
+            checks.count("steps", records_per_person=self.records_per_person)
         if self.batch != "full":
             checks.rate("steps", batch=self.batch)
         if self.unit is Unit.CLIENT:
