@@ -213,15 +213,18 @@ class Compare:
 
 @dataclass(frozen=True)
 class Simulation:
-    """Choices that make a run a simulation; every ledger line and claim is then marked TEST.
+    """Choices of a simulation. Seeded noise and played sums mark every ledger line and claim TEST.
 
     Args:
         noise_seed: Draw noise and cohorts from a seeded source. Whoever knows the seed can subtract the noise.
         secure_sum: Play the secure summation that `noise_at = "sum"` needs, inside this process.
+        cohort: How the clients of a small model train in one process: `loop` (one after another), `vmap` or `stacked`
+            (side by side); `auto` measures at start. It changes speed, not results beyond rounding.
     """
 
     noise_seed: int | None = None
     secure_sum: bool = False
+    cohort: Literal["auto", "loop", "vmap", "stacked"] = "auto"
 
     @property
     def test(self) -> bool:

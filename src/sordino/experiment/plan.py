@@ -210,11 +210,13 @@ def _digest(
 ) -> str:
     """SHA-256 over everything that shapes the run and its guarantee, as canonical JSON.
 
-    What only looks at the result, such as `[compare]`, is left out: changing it must not be a second release.
+    What only looks at the result, such as `[compare]`, or changes speed alone is left out: changing it must not be a
+    second release.
     """
     shaping = config.to_plain(experiment)
     shaping.pop("compare", None)
     shaping["evaluation"].pop("every", None)
+    shaping["simulation"].pop("cohort", None)
     body = {
         "experiment": shaping,
         "clients": population.names,
