@@ -25,6 +25,8 @@ def check(experiment: Experiment) -> None:
         raise ConfigError.about(
             "privacy", "is not offered for zeroth_order", 'use noise_at = "silo"', noise_at=experiment.privacy.noise_at
         )
+    if local.people != "mean":
+        raise ConfigError.about("local", "clips gradients", 'use "mean" with zeroth_order', people=local.people)
     if local.noise_walk is not None:
         raise ConfigError.about("local", "fits gradients", "use lr with zeroth_order", noise_walk=local.noise_walk)
     if local.engine != "auto":
