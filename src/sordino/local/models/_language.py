@@ -111,7 +111,7 @@ def _loaded(base: Base, spec: InputSpec, seed: int, *, dropout: float, quantise:
     config = transformers().AutoConfig.from_pretrained(spec.folder)
     _configure(config, base, spec, dropout)
     kind = "AutoModelForSequenceClassification" if base.task == "classify" else "AutoModelForCausalLM"
-    with _quietly(), torch.random.fork_rng(devices=[]):
+    with quietly(), torch.random.fork_rng(devices=[]):
         network, report = getattr(transformers(), kind).from_pretrained(
             spec.folder,
             config=config,
@@ -173,7 +173,7 @@ def _quantised(bits: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """No reports of new heads and no progress bars: what is new is drawn and known here."""
     logging = transformers().utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
