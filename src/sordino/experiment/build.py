@@ -10,6 +10,7 @@ import numpy as np
 from sordino.core.errors import ConfigError
 from sordino.core.registry import single
 from sordino.core.types import Vector
+from sordino.experiment.company import company
 from sordino.experiment.config import Experiment
 from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
@@ -62,15 +63,19 @@ def build(plan: Plan, population: Population, *, probe: bool = True) -> Built:
         refuse_private_dependence(experiment.privacy.unit, classify(module, layout))
     name, options = single("objective", experiment.objective)
     objective = objectives.build(name, options, f"objective.{name}")
+    clipping = clipping_engines.build(experiment.local.engine, {})
+    stack, twin = company(plan, population, module, clipping)
     setup = Setup(
         plan=plan,
         population=population,
         module=module,
         layout=layout,
         objective=objective,
-        clipping=clipping_engines.build(experiment.local.engine, {}),
+        clipping=clipping,
         engine=engines.build("inprocess", {}),
         source=source_of(experiment),
+        stack=stack,
+        twin=twin,
     )
     return Built(setup, strategy_of(experiment), layout.flatten(module).astype(np.float32))
 

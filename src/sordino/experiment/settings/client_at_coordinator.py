@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
-from sordino.experiment.settings.training import plain_change
+from sordino.experiment.settings.training import plain_change, plain_changes
 from sordino.federation.pipeline import Pipeline
 from sordino.privacy.permits import Line, Reservation
 
@@ -31,7 +32,11 @@ class ClientAtCoordinator(Setting):
         def work(client: int, start: Vector, announced: RoundPlan) -> Update:
             return self.pipeline.client(plain_change(setup, client, start, announced), announced)
 
-        updates = setup.engine.run(plan, cohort, model, work)
+        def together(clients: Cohort, start: Vector, announced: RoundPlan) -> Iterator[Update]:
+            for _, change in plain_changes(setup, clients, start, announced):
+                yield self.pipeline.client(change, announced)
+
+        updates = setup.engine.run(plan, cohort, model, work, together)
         total = self.pipeline.total(updates, plan, setup.layout.size, setup.unit)
         return setup.door(setup.payers(cohort), paid(reservation))(total)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
-from sordino.experiment.settings.training import plain_change
+from sordino.experiment.settings.training import plain_change, plain_changes
 from sordino.federation.aggregators.sum import Sum
 from sordino.federation.pipeline import Pipeline
 from sordino.privacy.permits import Line, Reservation
@@ -28,12 +29,19 @@ class ClientAtSilo(Setting):
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
         setup, charge = self.setup, paid(reservation)
 
-        def work(client: int, start: Vector, announced: RoundPlan) -> Update:
-            update = self.pipeline.client(plain_change(setup, client, start, announced), announced)
+        def sent(client: int, change: Update, announced: RoundPlan) -> Update:
+            update = self.pipeline.client(change, announced)
             own = self.pipeline.total(iter([update]), announced, setup.layout.size, setup.unit)
             return Update(vector=setup.door([setup.account(client)], charge)(own))
 
-        updates = setup.engine.run(plan, cohort, model, work)
+        def work(client: int, start: Vector, announced: RoundPlan) -> Update:
+            return sent(client, plain_change(setup, client, start, announced), announced)
+
+        def together(clients: Cohort, start: Vector, announced: RoundPlan) -> Iterator[Update]:
+            for client, change in plain_changes(setup, clients, start, announced):
+                yield sent(client, change, announced)
+
+        updates = setup.engine.run(plan, cohort, model, work, together)
         total: Vector = Sum().reduce(updates, setup.layout.size).vector.astype("float32")
         return total
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
     import torch
 
     from sordino.local.clipping import ClippingEngine
+    from sordino.local.cohort.buckets import Member
+    from sordino.local.cohort.plain import Stack
+    from sordino.local.cohort.twin import Twin
     from sordino.local.layout import Layout
     from sordino.local.objectives import Objective
+    from sordino.local.trainers._data import Data
 
 
 Cohort: TypeAlias = NDArray[np.int64]
@@ -37,7 +42,11 @@ Cohort: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Setup:
-    """A run's fixed parts. One model instance serves all clients in turn."""
+    """A run's fixed parts. One model instance serves all clients in turn.
+
+    `stack` (whole clients) and `twin` (silos that protect records) are the model for many at once, where that is
+    faster.
+    """
 
     plan: Plan
     population: Population
@@ -47,6 +56,8 @@ class Setup:
     clipping: ClippingEngine
     engine: Engine
     source: NoiseSource
+    stack: Stack | None = None
+    twin: Twin | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -57,6 +68,16 @@ class Setup:
     def unit(self) -> Unit:
         """Whose presence is hidden."""
         return self.experiment.privacy.unit
+
+    def members(self, clients: Sequence[int]) -> list[Member]:
+        """Clients whose records are copied out when they are needed."""
+        from sordino.local.cohort.buckets import Member
+
+        return [Member(len(self.population.train.rows[client]), partial(self._data, client)) for client in clients]
+
+    def _data(self, client: int) -> Data:
+        silo = self.population.train.silo(client)
+        return silo.x, silo.y, silo.user
 
     def account(self, client: int) -> AccountPlan:
         """The account that pays for a client's releases."""

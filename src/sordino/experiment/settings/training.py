@@ -1,31 +1,45 @@
-"""Plain local training of one client, for settings that protect the client as a whole (or nobody)."""
+"""Plain local training of clients, for settings that protect the client as a whole (or nobody)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sordino.core import seeds
 from sordino.core.types import RoundPlan, Update, Vector
-from sordino.experiment.settings.setup import Setup
+from sordino.experiment.settings.setup import Cohort, Setup
 from sordino.local.trainers.plans import PlainSteps
 from sordino.local.trainers.sgd import train_plain
 
 
 def plain_change(setup: Setup, client: int, start: Vector, plan: RoundPlan) -> Update:
     """A client's raw change after its local steps. Private: it may leave only through a door."""
-    silo, local = setup.population.train.silo(client), setup.experiment.local
+    silo = setup.population.train.silo(client)
     rng = seeds.stream(setup.experiment.seed, "local batches", plan.round, client)
-    vector = train_plain(
-        setup.module,
-        setup.layout,
-        (silo.x, silo.y, silo.user),
-        start,
-        PlainSteps(
-            lr=local.step_size,
-            epochs=local.epochs,
-            steps=None if local.epochs else local.steps,
-            batch_size=local.batch_size,
-            momentum=local.momentum,
-        ),
-        rng,
-        setup.objective,
-    )
+    data = (silo.x, silo.y, silo.user)
+    vector = train_plain(setup.module, setup.layout, data, start, _steps(setup), rng, setup.objective)
     return Update(vector=vector, records=len(silo.y))
+
+
+def plain_changes(setup: Setup, cohort: Cohort, start: Vector, plan: RoundPlan) -> Iterator[tuple[int, Update]]:
+    """The same for several clients, in any order: side by side where the model can be stacked."""
+    clients = [int(client) for client in cohort]
+    if setup.stack is None or setup.stack.layout != setup.layout:
+        yield from ((client, plain_change(setup, client, start.copy(), plan)) for client in clients)
+        return
+    from sordino.local.cohort.plain import train_plain_many
+
+    members = setup.members(clients)
+    rngs = [seeds.stream(setup.experiment.seed, "local batches", plan.round, client) for client in clients]
+    for i, change in train_plain_many(setup.stack, members, start, _steps(setup), rngs, setup.objective):
+        yield clients[i], Update(vector=change, records=members[i].records)
+
+
+def _steps(setup: Setup) -> PlainSteps:
+    local = setup.experiment.local
+    return PlainSteps(
+        lr=local.step_size,
+        epochs=local.epochs,
+        steps=None if local.epochs else local.steps,
+        batch_size=local.batch_size,
+        momentum=local.momentum,
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setting, Setup
-from sordino.experiment.settings.training import plain_change
+from sordino.experiment.settings.training import plain_change, plain_changes
 from sordino.federation.aggregators.sum import Sum
 from sordino.privacy.permits import Line, Reservation
 
@@ -29,7 +30,11 @@ class WithoutPrivacy(Setting):
             change = plain_change(setup, client, start, announced)
             return Update(vector=weights[client] * change.vector)
 
-        updates = setup.engine.run(plan, cohort, model, work)
+        def together(clients: Cohort, start: Vector, announced: RoundPlan) -> Iterator[Update]:
+            for client, change in plain_changes(setup, clients, start, announced):
+                yield Update(vector=weights[client] * change.vector)
+
+        updates = setup.engine.run(plan, cohort, model, work, together)
         total = Sum().reduce(updates, setup.layout.size)
         share = sum(weights[int(client)] for client in cohort)
         return (total.vector / max(share, 1e-12)).astype(np.float32)

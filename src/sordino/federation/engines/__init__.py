@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
@@ -14,13 +14,18 @@ from sordino.core.types import RoundPlan, Update, Vector
 Work: TypeAlias = Callable[[int, Vector, RoundPlan], Update]
 """What one client does in a round: its position in the population, the model, the plan; its update."""
 
+Together: TypeAlias = Callable[[NDArray[np.int64], Vector, RoundPlan], Iterable[Update]]
+"""What several clients do in a round, side by side: the same updates as `Work` gives one by one, in any order."""
+
 
 class Engine(Protocol):
     """Runs one round's work at each client of a cohort."""
 
     example: ClassVar[Mapping[str, Any]]
 
-    def run(self, plan: RoundPlan, cohort: NDArray[np.int64], model: Vector, work: Work) -> Iterator[Update]:
+    def run(
+        self, plan: RoundPlan, cohort: NDArray[np.int64], model: Vector, work: Work, together: Together | None = None
+    ) -> Iterator[Update]:
         """One update per client that answers, as they arrive.
 
         Args:
@@ -28,6 +33,7 @@ class Engine(Protocol):
             cohort: Positions of the clients that take part; secret.
             model: The current model. Shape (d,). A client cannot change it for others.
             work: What each client does.
+            together: The same for several clients, for engines that have them in one process.
         """
         ...
 

@@ -1,0 +1,122 @@
+"""DP-SGD of many silos at once: one pass for all, and still every silo's every step through its own door.
+
+coins of each silo ──► padded batch ──twin──► shares ──clipped_sums──► one BoundedSum per silo
+                                                                            │ its own release
+θ of each silo ◄── momentum ◄── + regulariser ◄── / its expected batch ◄────┘
+
+Right of the doors everything is post-processing, as for one silo alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sordino.core.errors import EngineError, PrivacyError
+from sordino.core.types import Unit, Vector
+from sordino.local.clipping.stacked import clipped_sums
+from sordino.local.cohort.buckets import buckets, padded
+from sordino.local.cohort.plain import split
+from sordino.local.cohort.twin import Twin
+from sordino.local.objectives import Objective
+from sordino.local.trainers._data import Data
+from sordino.local.trainers.dpsgd import checked
+from sordino.local.trainers.plans import PrivateSteps
+from sordino.privacy.kernel import Release
+from sordino.privacy.noise import NoiseSource, coins
+
+
+@dataclass(frozen=True)
+class PrivateMember:
+    """One silo of a cohort.
+
+    Args:
+        records: How many it holds.
+        load: Its records.
+        plan: What it does; the number of steps is the cohort's.
+        release: Adds its noise; the caller has reserved `plan.steps` releases.
+    """
+
+    records: int
+    load: Callable[[], Data]
+    plan: PrivateSteps
+    release: Release
+
+
+def train_private_many(
+    twin: Twin, members: Sequence[PrivateMember], start: Vector, objective: Objective, source: NoiseSource
+) -> Iterator[tuple[int, Vector]]:
+    """The changes that each silo's private steps make to the parameters.
+
+    Args:
+        twin: The model for many silos.
+        members: The cohort. Their plans differ in the expected batch at most.
+        start: Released or public parameters, shape (d,).
+        objective: Added outside the clip.
+        source: For the coins of the batches, drawn silo by silo as if one trained after another.
+
+    Returns:
+        Positions in `members` and released changes, bucket by bucket; as `train_private` for each.
+
+    Raises:
+        PrivacyError: The unit is not the record, or a release was refused.
+        EngineError: A silo's parameters diverged.
+
+    Guarantee:
+        That of `train_private`, for every silo by itself: a batched product has a slice per silo, and each
+        sum is clipped, certified and released on its own.
+    """
+    if any(member.plan.unit is not Unit.RECORD for member in members):
+        raise PrivacyError.about("cohort", "stacks records only", 'use cohort = "loop"', unit="user")
+    rows = [[_draw(member, source) for _ in range(member.plan.steps)] for member in members]
+    most = max((len(each) for drawn in rows for each in drawn), default=1)
+    for bucket in buckets([member.records for member in members], max(1, most), twin.layout.size):
+        chosen = [members[i] for i in bucket]
+        changes = _bucket(twin, chosen, [rows[i] for i in bucket], start, objective)
+        yield from zip(bucket, changes, strict=True)
+
+
+def _draw(member: PrivateMember, source: NoiseSource) -> NDArray[np.int64]:
+    if member.plan.batch == "full":
+        return np.arange(member.records)
+    return coins(source, member.plan.batch, member.records)
+
+
+def _bucket(
+    twin: Twin,
+    members: Sequence[PrivateMember],
+    rows: Sequence[Sequence[NDArray[np.int64]]],
+    start: Vector,
+    objective: Objective,
+) -> list[Vector]:
+    datas = [member.load() for member in members]
+    thetas = [np.array(start, dtype=np.float32) for _ in members]
+    velocities = [np.zeros_like(theta) for theta in thetas]
+    for step in range(members[0].plan.steps):
+        released = _released(twin, members, datas, [each[step] for each in rows], np.stack(thetas))
+        for i, (member, each) in enumerate(zip(members, released, strict=True)):
+            plan = member.plan
+            gradient = each / np.float32(plan.expected_batch) + objective.regulariser(thetas[i], start)
+            velocities[i] = np.float32(plan.momentum) * velocities[i] + gradient
+            thetas[i] = thetas[i] - np.float32(plan.lr) * velocities[i]
+        if not all(np.isfinite(theta).all() for theta in thetas):
+            raise EngineError.about("cohort", "the parameters are not finite: training diverged", "lower the rate")
+    return [theta - start for theta in thetas]
+
+
+def _released(
+    twin: Twin,
+    members: Sequence[PrivateMember],
+    datas: Sequence[Data],
+    rows: Sequence[NDArray[np.int64]],
+    thetas: Vector,
+) -> list[Vector]:
+    """One release per silo: its clipped sum at its own parameters, plus its noise."""
+    batch = padded(datas, rows, twin.device)
+    shares = twin.shares(split(twin.layout, torch.from_numpy(thetas).to(twin.device)), batch)
+    sums = clipped_sums(shares, twin.layout.groups, batch.present, norm=members[0].plan.clip)
+    return [checked(member.release(each.total), twin.layout) for member, each in zip(members, sums, strict=True)]
