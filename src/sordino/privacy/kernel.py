@@ -244,12 +244,34 @@ class Door:
         Raises:
             PrivacyError: The charge does not cover it, or the unit or the noise source do not fit the account.
         """
+        self._check(total)
+        return total.released_by(self.mechanism, self._permit(), self.source)
+
+    def ahead(self, count: int) -> Release:
+        """So many releases whose permits are taken now: doors may then take turns, each as if it were alone.
+
+        Raises:
+            PrivacyError: The charge does not cover them. Later, what `__call__` raises, or no permit is left.
+        """
+        permits = iter([self._permit() for _ in range(count)])
+
+        def release(total: BoundedSum) -> Vector:
+            self._check(total)
+            permit = next(permits, None)
+            if permit is None:
+                raise PrivacyError.about("door", "has released all that was taken ahead", "take more", count=count)
+            return total.released_by(self.mechanism, permit, self.source)
+
+        return release
+
+    def _check(self, total: BoundedSum) -> None:
         if events.records_in(self.charged) not in (None, total.records):
             raise PrivacyError.about(
                 "door", "is not in how many records a unit moves the sum", charged=self.charged, records=total.records
             )
-        permit = self.reservation.take(self.accounts, events.key(self.charged))
-        return total.released_by(self.mechanism, permit, self.source)
+
+    def _permit(self) -> Permit:
+        return self.reservation.take(self.accounts, events.key(self.charged))
 
 
 class Release(Protocol):
