@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,10 +35,32 @@ class RecordAtSilo(Setting):
         def work(client: int, start: Vector, _: RoundPlan) -> Update:
             return Update(vector=setup.plan.weights[client] * self._train(client, start, charge))
 
-        updates = setup.engine.run(plan, cohort, model, work)
+        def together(clients: Cohort, start: Vector, _: RoundPlan) -> Iterator[Update]:
+            for client, change in self._changes([int(client) for client in clients], start, charge):
+                yield Update(vector=setup.plan.weights[client] * change)
+
+        updates = setup.engine.run(plan, cohort, model, work, together)
         total = Sum().reduce(updates, setup.layout.size)
         # All weights sum to 1; a cohort holds its expected share of them, a public number.
         return (total.vector * (len(setup.population) / plan.expected)).astype(np.float32)
+
+    def _changes(
+        self, clients: Sequence[int], start: Vector, reservation: Reservation
+    ) -> Iterator[tuple[int, Vector]]:
+        """Every client's released change, in any order: side by side where the model can be stacked."""
+        setup = self.setup
+        if setup.twin is None or setup.twin.layout != setup.layout:
+            yield from ((client, self._train(client, start.copy(), reservation)) for client in clients)
+            return
+        from sordino.local.cohort.private import Silo, train_private_many
+
+        plans = [steps_of(setup, client) for client in clients]
+        doors = [setup.door([setup.account(client)], reservation) for client in clients]
+        # Permits are taken silo by silo, as if one trained after another: seeded noise is then the same.
+        releases = [door.ahead(steps.steps) for door, steps in zip(doors, plans, strict=True)]
+        silos = [Silo(*parts) for parts in zip(setup.members(clients), plans, releases, strict=True)]
+        for i, change in train_private_many(setup.twin, silos, start, setup.objective, setup.source):
+            yield clients[i], change
 
     def _train(self, client: int, start: Vector, reservation: Reservation) -> Vector:
         setup, silo = self.setup, self.setup.population.train.silo(client)
