@@ -9,7 +9,7 @@ Right of the doors everything is post-processing, as for one silo alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sordino.core.errors import EngineError, PrivacyError
 from sordino.core.types import Unit, Vector
 from sordino.local.clipping.stacked import clipped_sums
-from sordino.local.cohort.buckets import buckets, padded
+from sordino.local.cohort.buckets import Member, buckets, padded
 from sordino.local.cohort.plain import split
 from sordino.local.cohort.twin import Twin
 from sordino.local.objectives import Objective
@@ -31,36 +31,34 @@ from sordino.privacy.noise import NoiseSource, coins
 
 
 @dataclass(frozen=True)
-class PrivateMember:
+class Silo:
     """One silo of a cohort.
 
     Args:
-        records: How many it holds.
-        load: Its records.
+        member: Its records.
         plan: What it does; the number of steps is the cohort's.
         release: Adds its noise; the caller has reserved `plan.steps` releases.
     """
 
-    records: int
-    load: Callable[[], Data]
+    member: Member
     plan: PrivateSteps
     release: Release
 
 
 def train_private_many(
-    twin: Twin, members: Sequence[PrivateMember], start: Vector, objective: Objective, source: NoiseSource
+    twin: Twin, silos: Sequence[Silo], start: Vector, objective: Objective, source: NoiseSource
 ) -> Iterator[tuple[int, Vector]]:
     """The changes that each silo's private steps make to the parameters.
 
     Args:
         twin: The model for many silos.
-        members: The cohort. Their plans differ in the expected batch at most.
+        silos: The cohort. Their plans differ in the expected batch at most.
         start: Released or public parameters, shape (d,).
         objective: Added outside the clip.
         source: For the coins of the batches, drawn silo by silo as if one trained after another.
 
     Returns:
-        Positions in `members` and released changes, bucket by bucket; as `train_private` for each.
+        Positions in `silos` and released changes, bucket by bucket; as `train_private` for each.
 
     Raises:
         PrivacyError: The unit is not the record, or a release was refused.
@@ -70,36 +68,36 @@ def train_private_many(
         That of `train_private`, for every silo by itself: a batched product has a slice per silo, and each
         sum is clipped, certified and released on its own.
     """
-    if any(member.plan.unit is not Unit.RECORD for member in members):
+    if any(silo.plan.unit is not Unit.RECORD for silo in silos):
         raise PrivacyError.about("cohort", "stacks records only", 'use cohort = "loop"', unit="user")
-    rows = [[_draw(member, source) for _ in range(member.plan.steps)] for member in members]
+    rows = [[_draw(silo, source) for _ in range(silo.plan.steps)] for silo in silos]
     most = max((len(each) for drawn in rows for each in drawn), default=1)
-    for bucket in buckets([member.records for member in members], max(1, most), twin.layout.size):
-        chosen = [members[i] for i in bucket]
+    for bucket in buckets([silo.member.records for silo in silos], max(1, most), twin.layout.size):
+        chosen = [silos[i] for i in bucket]
         changes = _bucket(twin, chosen, [rows[i] for i in bucket], start, objective)
         yield from zip(bucket, changes, strict=True)
 
 
-def _draw(member: PrivateMember, source: NoiseSource) -> NDArray[np.int64]:
-    if member.plan.batch == "full":
-        return np.arange(member.records)
-    return coins(source, member.plan.batch, member.records)
+def _draw(silo: Silo, source: NoiseSource) -> NDArray[np.int64]:
+    if silo.plan.batch == "full":
+        return np.arange(silo.member.records)
+    return coins(source, silo.plan.batch, silo.member.records)
 
 
 def _bucket(
     twin: Twin,
-    members: Sequence[PrivateMember],
+    silos: Sequence[Silo],
     rows: Sequence[Sequence[NDArray[np.int64]]],
     start: Vector,
     objective: Objective,
 ) -> list[Vector]:
-    datas = [member.load() for member in members]
-    thetas = [np.array(start, dtype=np.float32) for _ in members]
+    datas = [silo.member.load() for silo in silos]
+    thetas = [np.array(start, dtype=np.float32) for _ in silos]
     velocities = [np.zeros_like(theta) for theta in thetas]
-    for step in range(members[0].plan.steps):
-        released = _released(twin, members, datas, [each[step] for each in rows], np.stack(thetas))
-        for i, (member, each) in enumerate(zip(members, released, strict=True)):
-            plan = member.plan
+    for step in range(silos[0].plan.steps):
+        released = _released(twin, silos, datas, [each[step] for each in rows], np.stack(thetas))
+        for i, (silo, each) in enumerate(zip(silos, released, strict=True)):
+            plan = silo.plan
             gradient = each / np.float32(plan.expected_batch) + objective.regulariser(thetas[i], start)
             velocities[i] = np.float32(plan.momentum) * velocities[i] + gradient
             thetas[i] = thetas[i] - np.float32(plan.lr) * velocities[i]
@@ -110,7 +108,7 @@ def _bucket(
 
 def _released(
     twin: Twin,
-    members: Sequence[PrivateMember],
+    silos: Sequence[Silo],
     datas: Sequence[Data],
     rows: Sequence[NDArray[np.int64]],
     thetas: Vector,
@@ -118,5 +116,5 @@ def _released(
     """One release per silo: its clipped sum at its own parameters, plus its noise."""
     batch = padded(datas, rows, twin.device)
     shares = twin.shares(split(twin.layout, torch.from_numpy(thetas).to(twin.device)), batch)
-    sums = clipped_sums(shares, twin.layout.groups, batch.present, norm=members[0].plan.clip)
-    return [checked(member.release(each.total), twin.layout) for member, each in zip(members, sums, strict=True)]
+    sums = clipped_sums(shares, twin.layout.groups, batch.present, norm=silos[0].plan.clip)
+    return [checked(silo.release(each.total), twin.layout) for silo, each in zip(silos, sums, strict=True)]
