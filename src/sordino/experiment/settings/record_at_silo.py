@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from sordino.federation.aggregators.sum import Sum
 from sordino.local.trainers.dpsgd import train_private
 from sordino.local.trainers.plans import PrivateSteps
 from sordino.privacy.permits import Line, Reservation
+
+if TYPE_CHECKING:
+    from sordino.local.cohort.twin import Twin
 
 
 @dataclass(frozen=True)
@@ -44,24 +48,6 @@ class RecordAtSilo(Setting):
         # All weights sum to 1; a cohort holds its expected share of them, a public number.
         return (total.vector * (len(setup.population) / plan.expected)).astype(np.float32)
 
-    def _changes(
-        self, clients: Sequence[int], start: Vector, reservation: Reservation
-    ) -> Iterator[tuple[int, Vector]]:
-        """Every client's released change, in any order: side by side where the model can be stacked."""
-        setup = self.setup
-        if setup.twin is None or setup.twin.layout != setup.layout:
-            yield from ((client, self._train(client, start.copy(), reservation)) for client in clients)
-            return
-        from sordino.local.cohort.private import Silo, train_private_many
-
-        plans = [steps_of(setup, client) for client in clients]
-        doors = [setup.door([setup.account(client)], reservation) for client in clients]
-        # Permits are taken silo by silo, as if one trained after another: seeded noise is then the same.
-        releases = [door.ahead(steps.steps) for door, steps in zip(doors, plans, strict=True)]
-        silos = [Silo(*parts) for parts in zip(setup.members(clients), plans, releases, strict=True)]
-        for i, change in train_private_many(setup.twin, silos, start, setup.objective, setup.source):
-            yield clients[i], change
-
     def _train(self, client: int, start: Vector, reservation: Reservation) -> Vector:
         setup, silo = self.setup, self.setup.population.train.silo(client)
         return train_private(
@@ -75,6 +61,21 @@ class RecordAtSilo(Setting):
             objective=setup.objective,
             engine=setup.clipping,
         )
+
+
+def _side_by_side(
+    setup: Setup, clients: Sequence[int], start: Vector, reservation: Reservation
+) -> Iterator[tuple[int, Vector]]:
+    """Every client's released change, in any order."""
+    from sordino.local.cohort.private import Silo, train_private_many
+
+    plans = [steps_of(setup, client) for client in clients]
+    doors = [setup.door([setup.account(client)], reservation) for client in clients]
+    # Permits are taken silo by silo, as if one trained after another: seeded noise is then the same.
+    releases = [door.ahead(steps.steps) for door, steps in zip(doors, plans, strict=True)]
+    silos = [Silo(*parts) for parts in zip(setup.members(clients), plans, releases, strict=True)]
+    for i, change in train_private_many(cast("Twin", setup.twin), silos, start, setup.objective, setup.source):
+        yield clients[i], change
 
 
 def steps_of(setup: Setup, client: int) -> PrivateSteps:
