@@ -81,3 +81,12 @@ def table(tmp_path: Path) -> Path:
     file = tmp_path / "table.toml"
     file.write_text(TABLE.format(path=tmp_path / "patients.csv"), encoding="utf-8")
     return file
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base model's folder without weights: 400 tokens, a chat template."""
+    pytest.importorskip("tokenizers")
+    import tiny_tokenizer
+
+    return tiny_tokenizer.write(tmp_path_factory.mktemp("bases") / "tiny")

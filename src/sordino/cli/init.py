@@ -16,8 +16,8 @@ TASKS = ("tabular", "image", "text", "causal-lm", "characters")
 def command(task: str, out: Path | None) -> None:
     """Write a commented experiment file for a task.
 
-    tabular: a table; image; text: classify texts; causal-lm: tune a language model on conversations;
-    characters: a small model of one's own, every client hidden as a whole.
+    Tabular; image; text (classify texts); causal-lm (tune a language model on conversations);
+    characters (a small model of text, every client hidden as a whole).
 
     \b
     Examples:

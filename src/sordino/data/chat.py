@@ -95,8 +95,9 @@ def chat(folder: Path, specials: dict[str, str], ends: Sequence[str]) -> Chat:
         template = {str(one.get("name")): one.get("template") for one in template}.get("default")
     if not isinstance(template, str):
         raise ConfigError.about(where, "has no chat template", "take an instruction-tuned base, or plain texts")
+    environment = _environment()
     try:
-        return Chat(_environment().from_string(template), specials, tuple(ends), where)
+        return Chat(environment.from_string(template), specials, tuple(ends), where)
     except _problems() as problem:
         _refuse(where, problem)
 
