@@ -40,10 +40,11 @@ class RecordAtSilo(Setting):
             return Update(vector=setup.plan.weights[client] * self._train(client, start, charge))
 
         def together(clients: Cohort, start: Vector, _: RoundPlan) -> Iterator[Update]:
-            for client, change in self._changes([int(client) for client in clients], start, charge):
+            for client, change in _side_by_side(setup, [int(client) for client in clients], start, charge):
                 yield Update(vector=setup.plan.weights[client] * change)
 
-        updates = setup.engine.run(plan, cohort, model, work, together)
+        fits = setup.twin is not None and setup.twin.layout == setup.layout
+        updates = setup.engine.run(plan, cohort, model, work, together if fits else None)
         total = Sum().reduce(updates, setup.layout.size)
         # All weights sum to 1; a cohort holds its expected share of them, a public number.
         return (total.vector * (len(setup.population) / plan.expected)).astype(np.float32)
