@@ -36,7 +36,8 @@ class ClientAtCoordinator(Setting):
             for _, change in plain_changes(setup, clients, start, announced):
                 yield self.pipeline.client(change, announced)
 
-        updates = setup.engine.run(plan, cohort, model, work, together)
+        fits = setup.stack is not None and setup.stack.layout == setup.layout
+        updates = setup.engine.run(plan, cohort, model, work, together if fits else None)
         total = self.pipeline.total(updates, plan, setup.layout.size, setup.unit)
         return setup.door(setup.payers(cohort), paid(reservation))(total)
 

@@ -41,7 +41,8 @@ class ClientAtSilo(Setting):
             for client, change in plain_changes(setup, clients, start, announced):
                 yield sent(client, change, announced)
 
-        updates = setup.engine.run(plan, cohort, model, work, together)
+        fits = setup.stack is not None and setup.stack.layout == setup.layout
+        updates = setup.engine.run(plan, cohort, model, work, together if fits else None)
         total: Vector = Sum().reduce(updates, setup.layout.size).vector.astype("float32")
         return total
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
 
 from sordino.core import seeds
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setup
 from sordino.local.trainers.plans import PlainSteps
 from sordino.local.trainers.sgd import train_plain
+
+if TYPE_CHECKING:
+    from sordino.local.cohort.plain import Stack
 
 
 def plain_change(setup: Setup, client: int, start: Vector, plan: RoundPlan) -> Update:
@@ -21,16 +25,13 @@ def plain_change(setup: Setup, client: int, start: Vector, plan: RoundPlan) -> U
 
 
 def plain_changes(setup: Setup, cohort: Cohort, start: Vector, plan: RoundPlan) -> Iterator[tuple[int, Update]]:
-    """The same for several clients, in any order: side by side where the model can be stacked."""
+    """The same for several clients, side by side, in any order."""
     clients = [int(client) for client in cohort]
-    if setup.stack is None or setup.stack.layout != setup.layout:
-        yield from ((client, plain_change(setup, client, start.copy(), plan)) for client in clients)
-        return
     from sordino.local.cohort.plain import train_plain_many
 
     members = setup.members(clients)
     rngs = [seeds.stream(setup.experiment.seed, "local batches", plan.round, client) for client in clients]
-    for i, change in train_plain_many(setup.stack, members, start, _steps(setup), rngs, setup.objective):
+    for i, change in train_plain_many(cast("Stack", setup.stack), members, start, _steps(setup), rngs, setup.objective):
         yield clients[i], Update(vector=change, records=members[i].records)
 
 

@@ -34,7 +34,8 @@ class WithoutPrivacy(Setting):
             for client, change in plain_changes(setup, clients, start, announced):
                 yield Update(vector=weights[client] * change.vector)
 
-        updates = setup.engine.run(plan, cohort, model, work, together)
+        fits = setup.stack is not None and setup.stack.layout == setup.layout
+        updates = setup.engine.run(plan, cohort, model, work, together if fits else None)
         total = Sum().reduce(updates, setup.layout.size)
         share = sum(weights[int(client)] for client in cohort)
         return (total.vector / max(share, 1e-12)).astype(np.float32)

@@ -18,7 +18,8 @@ from sordino.federation.engines import Engine, Together, Work, engines
 class InProcess(Engine):
     """Run the clients here, each when its update is asked for, or several at once where the work is offered so.
 
-    Memory does not grow with the cohort: those who work together come in groups of limited size. A client's error is this program's error, so it is raised, not skipped.
+    Memory does not grow with the cohort: those who work together come in groups of limited size. A client's error is
+    this program's error, so it is raised, not skipped.
     """
 
     example: ClassVar = {}
