@@ -21,6 +21,10 @@ class Adapter(Protocol):
         """Whether the saved adapter runs in plain PEFT, as installed here."""
         ...
 
+    def recomputes(self) -> bool:
+        """Whether layers may be computed twice, under gradient checkpointing."""
+        ...
+
     def shapes(self, base: Base) -> Shapes:
         """Names and shapes of the trainable parameters, in the order of the flat vector, without building anything."""
         ...
@@ -50,6 +54,9 @@ class Whole:
     """The usual answers: every client trains everything in every round, the network sees tokens, PEFT runs the rest."""
 
     def plain(self, base: Base) -> bool:  # noqa: ARG002 - the protocol's
+        return True
+
+    def recomputes(self) -> bool:
         return True
 
     def context(self, network: nn.Module, base: Base, counted: Tensor) -> dict[str, Any]:  # noqa: ARG002 - as above

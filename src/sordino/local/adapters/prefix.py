@@ -41,6 +41,9 @@ class Prefix(Whole):
     def plain(self, base: Base) -> bool:
         return base.task == "continue"
 
+    def recomputes(self) -> bool:
+        return False  # transformers takes the keys and values away from checkpointed layers
+
     def shapes(self, base: Base) -> Shapes:
         if base.architecture == "distilbert":
             raise ConfigError.about(

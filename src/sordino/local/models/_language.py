@@ -96,7 +96,8 @@ def language_model(
         ConfigError: A package is missing, or the base does not have what a key asks for.
     """
     trainable = [name for name, _ in adapter.shapes(base)]
-    network = _loaded(base, spec, seed, dropout=dropout, quantise=quantise)
+    network, new = _loaded(base, spec, dropout, quantise)
+    _draw_head(network, base, new, seed)
     network.requires_grad_(False)
     if checkpointing != "none":
         _checkpoint(network, reentrant=checkpointing == "reentrant")
@@ -106,8 +107,13 @@ def language_model(
     return LanguageModel(network, adapter, base, spec.padding).train()
 
 
-def _loaded(base: Base, spec: InputSpec, seed: int, *, dropout: float, quantise: str) -> Any:
-    """The network of the files, its head drawn anew."""
+def plain(base: Base, spec: InputSpec, dropout: float = 0.0, quantise: str = "none") -> Any:
+    """The network of the files as transformers loads it, with a new head where the task needs one."""
+    return _loaded(base, spec, dropout, quantise)[0]
+
+
+def _loaded(base: Base, spec: InputSpec, dropout: float, quantise: str) -> tuple[Any, set[str]]:
+    """The network, and the names of the parameters that the files lack."""
     config = transformers().AutoConfig.from_pretrained(spec.folder)
     _configure(config, base, spec, dropout)
     kind = "AutoModelForSequenceClassification" if base.task == "classify" else "AutoModelForCausalLM"
@@ -125,9 +131,7 @@ def _loaded(base: Base, spec: InputSpec, seed: int, *, dropout: float, quantise:
         raise ConfigError.about(
             "model", "has no effect: the base drops no hidden values", "leave it out", dropout=dropout
         )
-    new = set(report["missing_keys"]) | {entry[0] for entry in report["mismatched_keys"]}
-    _draw_head(network, base, new, seed)
-    return network
+    return network, set(report["missing_keys"]) | {entry[0] for entry in report["mismatched_keys"]}
 
 
 def _configure(config: Any, base: Base, spec: InputSpec, dropout: float) -> None:
@@ -155,7 +159,9 @@ def _draw_head(network: nn.Module, base: Base, new: set[str], seed: int) -> None
 
 
 def _checkpoint(network: Any, *, reentrant: bool) -> None:
-    network.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    # Renamed in transformers 5.24.
+    enable = getattr(network, "activation_checkpointing_enable", None) or network.gradient_checkpointing_enable
+    enable({"use_reentrant": reentrant})
     if reentrant:  # else nothing that enters a layer has a gradient, and autograd stops there
         network.enable_input_require_grads()
 

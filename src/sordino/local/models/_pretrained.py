@@ -31,7 +31,10 @@ class Pretrained:
         checks.count("model", length=self.length)
         if self.dropout:
             checks.fraction("model", dropout=self.dropout)
-        self.trained  # noqa: B018 - a wrong adapter table is an error now, not when the model is built
+        if self.checkpointing != "none" and not self.trained.recomputes():
+            raise ConfigError.about(
+                "model", "does not work with this adapter", "leave out checkpointing", checkpointing=self.checkpointing
+            )
 
     @property
     def trained(self) -> Adapter:
