@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -11,10 +12,14 @@ from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.registry import single
 from sordino.core.types import Unit
 from sordino.data import datasets, partitions
+from sordino.data.examples import Examples
 from sordino.data.federation import FederatedData
+from sordino.data.pretrained import located
 from sordino.data.split import coin_split, train_test
+from sordino.data.texts import Texts
+from sordino.data.tokenise import encode
 from sordino.experiment.config import Experiment
-from sordino.local.models import InputSpec
+from sordino.local.models import InputSpec, TextInput, models
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ def load(experiment: Experiment) -> Population:
         ConfigError: The data cannot be read, a client is empty, or there is only one client.
     """
     name, options = single("data", experiment.data)
-    examples = datasets.build(name, options, f"data.{name}").load()
+    text = _text_input(experiment)
+    examples = _read(datasets.build(name, options, f"data.{name}").load(), text)
     partition, options = single("partition", experiment.partition)
     if partition != "natural" and not examples.public:
         raise PrivacyError.about(
@@ -76,10 +82,40 @@ def load(experiment: Experiment) -> Population:
         train=train,
         test=test,
         units=tuple(_units(train, i, experiment.privacy.unit) for i in range(len(train))),
-        spec=InputSpec(shape=examples.shape, classes=examples.classes, vocabulary=examples.vocabulary),
+        spec=InputSpec(
+            shape=examples.shape,
+            classes=examples.classes,
+            vocabulary=examples.vocabulary,
+            padding=examples.padding,
+            folder=None if text is None else str(located(text.base)),
+            per_position=examples.y.ndim > 1,
+        ),
         public=examples.public and test.examples.public,
         source=examples.source,
     )
+
+
+def _text_input(experiment: Experiment) -> TextInput | None:
+    """How the model wants its text, if it reads any."""
+    name, options = single("model", experiment.model)
+    return getattr(models.build(name, options, f"model.{name}"), "text", None)
+
+
+def _read(loaded: Examples | Texts, text: TextInput | None) -> Examples:
+    """Texts as tokens of the model; anything else as it is.
+
+    Raises:
+        ConfigError: A model of texts and other data, or the other way round.
+    """
+    if isinstance(loaded, Texts) != (text is not None):
+        raise ConfigError.about(
+            "model",
+            "reads texts" if text is not None else "does not read texts",
+            "use data of text with text_classifier or causal_lm, and other data with other models",
+        )
+    if isinstance(loaded, Examples) or text is None:
+        return cast("Examples", loaded)
+    return encode(loaded, located(text.base), length=text.length, task=text.task)
 
 
 def require_public(population: Population) -> None:
@@ -117,7 +153,7 @@ def _parts(experiment: Experiment, clients: FederatedData) -> tuple[FederatedDat
             return train_test(clients, wanted.test_fraction, seed)
         return coin_split(clients, wanted.test_fraction, seed, by_user=experiment.privacy.unit is Unit.USER)
     name, options = single("evaluation.data", wanted.data)
-    examples = datasets.build(name, options, f"evaluation.data.{name}").load()
+    examples = _read(datasets.build(name, options, f"evaluation.data.{name}").load(), _text_input(experiment))
     known = clients.examples
     if (examples.shape, examples.classes, examples.vocabulary) != (known.shape, known.classes, known.vocabulary):
         raise ConfigError.about(

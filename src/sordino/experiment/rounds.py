@@ -88,22 +88,27 @@ class Loop:
         txid = f"{self.run}/{number}"
         sampler = paying.sampler_of(self.setup.experiment)
         expected = sampler.expected(len(self.setup.population))
-        plan = RoundPlan(number, self.setup.experiment.count, self.setup.layout.groups, expected)
+        part = self.setup.part(number)
+        plan = RoundPlan(number, self.setup.experiment.count, part.layout.groups, expected)
         artefact = self.books.earlier(txid)
         if artefact is True:
             # A crash between reserve and commit: the charge is lost, the noise may have been drawn, so never again.
             state = replace(state, round=number + 1)
             self.save(state)
             return state, setting
-        if isinstance(artefact, bytes):
-            released: Vector = np.frombuffer(artefact, dtype=np.float32)
-        else:
-            cohort = sampler.draw(len(self.setup.population), number, self.setup.source)
-            reservation = self.books.reserve(txid, number, setting.lines(cohort))
-            released = setting.release(plan, cohort, state.server.model, reservation)
-            self.books.commit(reservation, released.astype(np.float32).tobytes())
-        mean, setting = setting.settle(released, plan)
-        server = self.strategy.step(state.server, mean)
+        with self.setup.training(part, state.server.model) as (setup, model):
+            setting = setting.at(setup)
+            if isinstance(artefact, bytes):
+                released: Vector = np.frombuffer(artefact, dtype=np.float32)
+            else:
+                cohort = sampler.draw(len(self.setup.population), number, self.setup.source)
+                reservation = self.books.reserve(txid, number, setting.lines(cohort))
+                released = setting.release(plan, cohort, model, reservation)
+                self.books.commit(reservation, released.astype(np.float32).tobytes())
+            mean, setting = setting.settle(released, plan)
+        setting = setting.at(self.setup)
+        server = self.strategy.step(state.server, part.spread(mean))
+        server = replace(server, model=part.stepped(state.server.model, server.model))
         average = self.average.step(state.average, server.model, plan)
         state = State(server, average, setting.memory(), number + 1)
         self.save(state)

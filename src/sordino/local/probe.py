@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sordino.core.errors import PrivacyError
 from sordino.core.seeds import stream
 from sordino.local.clipping._engine import per_example
-from sordino.local.losses import Loss
+from sordino.local.losses import IGNORE, Loss
 from sordino.local.models import InputSpec
 
 TOLERANCE = 1e-5
@@ -32,10 +32,19 @@ def synthetic(spec: InputSpec, examples: int = 4, seed: int = 0) -> tuple[Tensor
     """
     rng = stream(seed, "probe")
     size = (examples, *spec.shape)
-    y = torch.from_numpy(rng.integers(spec.classes, size=examples))
+    y = torch.from_numpy(rng.integers(spec.classes, size=size if spec.per_position else examples))
     if spec.vocabulary is not None:
-        return torch.from_numpy(rng.integers(spec.vocabulary, size=size)), y
+        x = torch.from_numpy(rng.integers(spec.vocabulary, size=size))
+        return _of_unlike_lengths(x, y, spec.padding) if spec.padding is not None else (x, y)
     return torch.from_numpy(rng.normal(size=size)).float(), y
+
+
+def _of_unlike_lengths(x: Tensor, y: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    """Sequences filled up at their ends, the first the longest."""
+    positions, length = torch.arange(x.shape[1]), x.shape[1]
+    ends = torch.tensor([max(2, length - (i * length) // len(x)) for i in range(len(x))])
+    beyond = positions >= ends[:, None]
+    return x.masked_fill(beyond, padding), y.masked_fill(beyond, IGNORE) if y.dim() > 1 else y
 
 
 def probe(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:

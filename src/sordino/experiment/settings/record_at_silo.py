@@ -36,8 +36,8 @@ class RecordAtSilo(Setting):
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
         setup, charge = self.setup, paid(reservation)
 
-        def work(client: int, start: Vector, _: RoundPlan) -> Update:
-            return Update(vector=setup.plan.weights[client] * self._train(client, start, charge))
+        def work(client: int, start: Vector, announced: RoundPlan) -> Update:
+            return Update(vector=setup.plan.weights[client] * _change(setup, client, start, announced, charge))
 
         def together(clients: Cohort, start: Vector, _: RoundPlan) -> Iterator[Update]:
             for client, change in _side_by_side(setup, [int(client) for client in clients], start, charge):
@@ -49,19 +49,23 @@ class RecordAtSilo(Setting):
         # All weights sum to 1; a cohort holds its expected share of them, a public number.
         return (total.vector * (len(setup.population) / plan.expected)).astype(np.float32)
 
-    def _train(self, client: int, start: Vector, reservation: Reservation) -> Vector:
-        setup, silo = self.setup, self.setup.population.train.silo(client)
-        return train_private(
-            setup.module,
-            setup.layout,
+
+def _change(setup: Setup, client: int, start: Vector, plan: RoundPlan, reservation: Reservation) -> Vector:
+    """A client's released change, of the parameters that are its to train."""
+    silo, part = setup.population.train.silo(client), setup.part(plan.round, client)
+    with setup.training(part, start) as (own, begin):
+        change = train_private(
+            own.module,
+            own.layout,
             (silo.x, silo.y, silo.user),
-            start,
+            begin,
             steps_of(setup, client),
             release=setup.door([setup.account(client)], reservation),
             source=setup.source,
             objective=setup.objective,
             engine=setup.clipping,
         )
+    return part.spread(change)
 
 
 def _side_by_side(

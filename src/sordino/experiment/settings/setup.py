@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,10 @@ from sordino.experiment.config import Experiment
 from sordino.experiment.guarantee import AccountPlan
 from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
+from sordino.experiment.settings.parts import Part, part_of
 from sordino.federation.engines import Engine
 from sordino.federation.pipeline import Pipeline
+from sordino.local.models import Model, active_names
 from sordino.privacy import events
 from sordino.privacy.kernel import Door
 from sordino.privacy.noise import NoiseSource
@@ -45,7 +48,7 @@ class Setup:
     """A run's fixed parts. One model instance serves all clients in turn.
 
     `stack` (whole clients) and `twin` (silos that protect records) are the model for many at once, where that is
-    faster.
+    faster. `description` is the model as data: its adapter may train some parameters at a time.
     """
 
     plan: Plan
@@ -58,6 +61,7 @@ class Setup:
     source: NoiseSource
     stack: Stack | None = None
     twin: Twin | None = None
+    description: Model | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -68,6 +72,26 @@ class Setup:
     def unit(self) -> Unit:
         """Whose presence is hidden."""
         return self.experiment.privacy.unit
+
+    def part(self, round: int, client: int | None = None) -> Part:  # noqa: A002 - the noun
+        """The parameters that a client trains in a round; left out, those that any client trains."""
+        names = tuple(group.name for group in self.layout.groups)
+        if self.description is None:
+            return part_of(self.layout, names)
+        n = len(self.population)
+        clients = range(n) if client is None else [client]
+        return part_of(
+            self.layout, {name for c in clients for name in active_names(self.description, names, round, c, n)}
+        )
+
+    @contextmanager
+    def training(self, part: Part, model: Vector) -> Iterator[tuple[Setup, Vector]]:
+        """The setup with some parameters as its whole vector, at a model; the others keep their values."""
+        if part.complete:
+            yield self, model
+            return
+        with part.trained(self.module, model):
+            yield replace(self, layout=part.layout), part.taken(model)
 
     def members(self, clients: Sequence[int]) -> list[Member]:
         """Clients whose records are copied out when they are needed."""
@@ -124,6 +148,12 @@ class Setup:
 
 class Setting(Protocol):
     """One round's questions. A setting without state of its own keeps the answers given here."""
+
+    setup: Setup
+
+    def at(self, setup: Setup) -> Setting:
+        """The same setting over another setup: some of the parameters."""
+        return cast("Setting", replace(cast("Any", self), setup=setup))
 
     def lines(self, cohort: Cohort) -> list[Line]:
         """What this round must charge before anything is drawn."""

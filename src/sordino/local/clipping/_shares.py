@@ -106,7 +106,7 @@ class Share:
             if not bool(kept.all()):
                 rows = torch.where(kept[:, None], rows, 0.0)
             total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
-            for block, each in zip(_wide(rows), weights.split(_rows_at_once(rows)), strict=True):
+            for block, each in zip(_wide(rows), torch.split(weights, _rows_at_once(rows)), strict=True):
                 total += each @ block
             return total
         return sum((_weighted(part, weights) for part in self.parts), start=torch.zeros((), dtype=torch.float64))
@@ -135,7 +135,7 @@ def _squares(rows: Tensor) -> Tensor:
     """Squared norms of rows, float64, by short sums in float32 where those can neither overflow nor vanish."""
     whole = rows.shape[1] // SHORT * SHORT
     if rows.dtype == torch.float32 and whole:
-        short: Tensor = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, SHORT)), dim=2).double()
+        short: Tensor = torch.linalg.vector_norm(rows[:, :whole].reshape(len(rows), -1, SHORT), dim=2).double()
         squares = short.square().sum(1) + rows[:, whole:].double().square().sum(1)
         if bool(((squares > 1e-20) & (squares < 1e20)).all()):
             return squares * (1 + 2e-6)  # more than rounding in sums this short can hide
@@ -144,7 +144,7 @@ def _squares(rows: Tensor) -> Tensor:
 
 def _wide(rows: Tensor) -> Iterator[Tensor]:
     """The rows in float64, a few at a time, so that the wide copy stays in the processor's cache."""
-    return (block.double() for block in rows.split(_rows_at_once(rows)))
+    return (block.double() for block in torch.split(rows, _rows_at_once(rows)))
 
 
 def _rows_at_once(rows: Tensor) -> int:

@@ -26,6 +26,7 @@ class InputSpec:
         vocabulary: Number of tokens when records are token sequences.
         padding: The token that fills short sequences up; None where there is none.
         folder: Where the pretrained weights lie, for models that start from some: `config.json` and safetensors.
+        per_position: Every position has a target of its own: the next token.
     """
 
     shape: tuple[int, ...]
@@ -33,6 +34,7 @@ class InputSpec:
     vocabulary: int | None = None
     padding: int | None = None
     folder: str | None = None
+    per_position: bool = False
 
     def __post_init__(self) -> None:
         checks.count("input", **{f"shape[{i}]": size for i, size in enumerate(self.shape)}, classes=self.classes - 1)
@@ -76,6 +78,17 @@ class Model(Protocol):
 
 
 models: Registry[Model] = Registry("model")
+
+
+def active_names(model: Model, names: tuple[str, ...], round: int, client: int, clients: int) -> tuple[str, ...]:  # noqa: A002 - the noun
+    """The parameters that a client trains in a round: all, unless the model's adapter says otherwise.
+
+    >>> active_names(models.example("logistic"), ("linear.weight",), 0, 0, 1)
+    ('linear.weight',)
+    """
+    adapter = getattr(model, "trained", None)
+    chosen: tuple[str, ...] = names if adapter is None else adapter.active(names, round, client, clients)
+    return chosen
 
 
 def parameter_count(model: Model, spec: InputSpec) -> int:
