@@ -32,8 +32,6 @@ def check(experiment: Experiment) -> None:
         raise ConfigError.about(
             "local", "lacks the key 'records_per_person'", "about what a typical person has", people="records"
         )
-    if local.method != "gradient":
-        raise ConfigError.about("local", "is offered for gradients only", 'use people = "mean"', method=local.method)
 
 
 def refuse(experiment: Experiment) -> None:

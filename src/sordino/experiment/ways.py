@@ -63,7 +63,11 @@ def ways(
         or experiment.local.method != "gradient"
     ):
         return None
-    other = _other(experiment, population)
+    if not any(a.epsilon for a in charged):
+        return None  # nobody is ever drawn
+    # Epsilon stands in the experiment so that noise is what is left to find; each account has its own.
+    other = config.changed(_other(experiment, population), privacy__epsilon=max(a.epsilon for a in charged))
+    other = config.changed(other, privacy__noise_multiplier=None)
     accounts = tuple(Account(a.name, a.client, a.units, a.epsilon) for a in charged)
     _, multipliers = Calibration(replace(pricing, experiment=other), accounts, rough=True).found()
     _, theirs = forecast(other, population, multipliers, parameters)
@@ -83,7 +87,7 @@ def _other(experiment: Experiment, population: Population) -> Experiment:
         cap = min(max(1, round(records / sum(population.units))), LARGEST_CAP)
         found = config.changed(experiment, local__people="records", local__records_per_person=cap)
         rate = experiment.local.rate * records / _parts(found, population)
-    return config.changed(found, local__batch=min(1.0, rate), privacy__noise_multiplier=None)
+    return config.changed(found, local__batch=min(1.0, rate))
 
 
 def _parts(experiment: Experiment, population: Population) -> int:
