@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sordino.cli import protect
 from sordino.cli.options import as_json, echo_json
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group("data")
 def command() -> None:
-    """Fetch and describe data sets and base models.
+    """Fetch and describe data sets and base models; protect texts that must leave.
 
     \b
     Examples:
@@ -55,6 +56,8 @@ def describe(name: str, path: str | None, *, as_json: bool) -> None:
     for key, item in value.items():
         click.echo(f"{key:<12} {item if item is not None else NONE.get(key, 'none')}")
 
+
+command.add_command(protect.command)
 
 NONE = {"clients": "none: choose a partition"}
 
