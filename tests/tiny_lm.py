@@ -37,7 +37,7 @@ def tiny(folder: Path, family: str = "llama", **keys: Any) -> Path:
     config = AutoConfig.for_model(
         family, vocab_size=VOCABULARY, pad_token_id=PADDING, bos_token_id=1, eos_token_id=2, **{**sizes, **keys}
     )
-    encoder = family in ("bert", "roberta", "distilbert")
+    encoder = family in ("bert", "roberta", "distilbert", "electra")
     with torch.random.fork_rng(devices=[]):
         network = (AutoModel if encoder else AutoModelForCausalLM).from_config(config)
     generator = torch.Generator().manual_seed(int(stream(0, "tiny", len(family)).integers(2**31)))

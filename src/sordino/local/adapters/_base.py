@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from sordino.core.checks import nearest
 from sordino.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Base:
     Args:
         name: What the user wrote; a saved adapter names it as its base.
         architecture: `model_type` of config.json.
-        encoder: Tokens see those after them as well.
+        encoder: Whether tokens see those after them as well; None for an architecture that has no entry here.
         task: `classify` puts a new head on the network, `continue` keeps its own.
         linears: The linear maps of the layers, in the order of the modules.
         attention: Last names of the maps that adapters change unless told otherwise.
@@ -60,7 +59,7 @@ class Base:
 
     name: str
     architecture: str
-    encoder: bool
+    encoder: bool | None
     task: Task
     linears: tuple[Linear, ...]
     attention: tuple[str, ...]
@@ -106,7 +105,9 @@ _FAMILIES = {
 
 
 def described(folder: str, name: str, task: Task, classes: int) -> Base:
-    """The base in a folder, from its config.json and the headers of its safetensors; torch is not imported.
+    """The base in a folder, from its config.json and the headers of its safetensors.
+
+    Torch is imported for architectures only that have no entry in this file.
 
     Args:
         folder: Where the pretrained weights lie.
@@ -115,18 +116,22 @@ def described(folder: str, name: str, task: Task, classes: int) -> Base:
         classes: Number of classes, for `classify`.
 
     Raises:
-        ConfigError: A file is missing, or the architecture is unknown.
+        ConfigError: A file is missing, or is not what its architecture has.
     """
     config = _json(Path(folder) / "config.json")
-    architecture = str(config.get("model_type"))
+    architecture, stored = str(config.get("model_type")), _stored(Path(folder))
     if architecture not in _FAMILIES:
-        raise ConfigError.about("base", "is not known", nearest(architecture, _FAMILIES), architecture=architecture)
+        from sordino.local.adapters._inspect import inspected
+
+        return inspected(folder, name, task, classes, stored)
     family = _FAMILIES[architecture]
-    stored = _stored(Path(folder), family.backbone)
+    # Some files leave the backbone's name out.
+    if not any(key.startswith(f"{family.backbone}.") for key in stored):
+        stored = {f"{family.backbone}.{key}": shape for key, shape in stored.items()}
     layers = _first(config, "num_hidden_layers", "n_layer", "n_layers")
     heads = _first(config, "num_attention_heads", "n_head", "n_heads")
     hidden = _first(config, "hidden_size", "n_embd", "dim")
-    head, modules = _head(family, stored, hidden, classes) if task == "classify" else ((), ())
+    head = _head(family, stored, hidden, classes) if task == "classify" else ()
     return Base(
         name,
         architecture,
@@ -135,7 +140,7 @@ def described(folder: str, name: str, task: Task, classes: int) -> Base:
         linears=tuple(_linear(family, stored, layer, part) for layer in range(layers) for part in family.linears),
         attention=family.attention,
         head=head,
-        head_modules=modules,
+        head_modules=head_modules(head, f"{family.backbone}."),
         layers=layers,
         heads=config.get("num_key_value_heads") or heads,
         width=config.get("head_dim") or hidden // heads,
@@ -150,31 +155,29 @@ def _linear(family: _Family, stored: dict[str, tuple[int, ...]], layer: int, par
     return Linear(path, layer, inputs, outputs, family.transposed)
 
 
-def _head(
-    family: _Family, stored: dict[str, tuple[int, ...]], hidden: int, classes: int
-) -> tuple[Shapes, tuple[str, ...]]:
-    """Parameters of the head, and its modules. A pooler that the files lack is new as well, hence part of it."""
-    paths = [f"{family.backbone}.{part}" for part in family.pooler]
-    paths = [path for path in paths if f"{path}.weight" not in stored] + list(family.head)
+def _head(family: _Family, stored: dict[str, tuple[int, ...]], hidden: int, classes: int) -> Shapes:
+    """Parameters of the head. A pooler that the files lack is new as well, hence part of it."""
+    poolers = (f"{family.backbone}.{part}" for part in family.pooler)
+    paths = [*(path for path in poolers if f"{path}.weight" not in stored), *family.head]
     shapes: list[tuple[str, tuple[int, ...]]] = []
     for path in paths:
         width = classes if path == paths[-1] else hidden
         shapes.append((f"{path}.weight", (width, hidden)))
         shapes += [(f"{path}.bias", (width,))] if family.encoder else []
-    inside = f"{family.backbone}."
-    return tuple(shapes), tuple(
-        dict.fromkeys(path if path.startswith(inside) else path.split(".")[0] for path in paths)
-    )
+    return tuple(shapes)
 
 
-def _stored(folder: Path, backbone: str) -> dict[str, tuple[int, ...]]:
-    """Shapes of the stored tensors under their paths in the network; some files leave the backbone's name out."""
+def head_modules(head: Shapes, backbone: str) -> tuple[str, ...]:
+    """The modules that hold a head: those beside the backbone by their first name, those in it by their path."""
+    paths = (name.rpartition(".")[0] for name, _ in head)
+    return tuple(dict.fromkeys(path if path.startswith(backbone) else path.split(".")[0] for path in paths))
+
+
+def _stored(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the stored tensors."""
     index = folder / "model.safetensors.index.json"
     files = sorted(set(_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]
-    shapes = {name: shape for file in files for name, shape in _header(folder / file).items()}
-    if any(name.startswith(f"{backbone}.") for name in shapes):
-        return shapes
-    return {f"{backbone}.{name}": shape for name, shape in shapes.items()}
+    return {name: shape for file in files for name, shape in _header(folder / file).items()}
 
 
 def _header(file: Path) -> dict[str, tuple[int, ...]]:

@@ -50,6 +50,10 @@ class LowRank(Whole):
         """The linear maps that `targets` and `layers` choose, in the order of the modules."""
         known = {name for linear in base.linears for name in _names(linear)}
         wanted = base.attention if self.targets == "attention" else self.targets
+        if not wanted:
+            raise ConfigError.about(
+                "adapter", "are not known", "name the maps in `targets`", queries_and_values_of=base.architecture
+            )
         names = known if wanted == "all-linear" else set(wanted)
         for name in names - known:
             short = {linear.path.rpartition(".")[2] for linear in base.linears}

@@ -45,9 +45,12 @@ class Prefix(Whole):
         return False  # transformers takes the keys and values away from checkpointed layers
 
     def shapes(self, base: Base) -> Shapes:
-        if base.architecture == "distilbert":
+        if base.architecture == "distilbert" or (base.encoder is None and base.task == "classify"):
             raise ConfigError.about(
-                "adapter.prefix", "takes no keys and values from outside", "use `ffa`", architecture=base.architecture
+                "adapter.prefix",
+                "is not known to take keys and values from outside",
+                "use `ffa`",
+                architecture=base.architecture,
             )
         return (*(base.head if self.head else ()), ("prefix.weight", (self.tokens, self._width(base))))
 

@@ -104,6 +104,8 @@ def language_model(
     adapter.attach(network, base, seed)
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name in trainable)
+    if trainable != (found := [name for name, parameter in network.named_parameters() if parameter.requires_grad]):
+        raise ConfigError.about("base", "does not have the parameters that its files tell of", found=found)
     return LanguageModel(network, adapter, base, spec.padding).train()
 
 

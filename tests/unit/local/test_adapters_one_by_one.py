@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import subprocess
@@ -17,12 +18,15 @@ from safetensors.torch import load_file, save_file
 
 from sordino.core.errors import ConfigError, PrivacyError, VerificationError
 from sordino.core.types import Group
+from sordino.local.adapters._base import _stored, described
+from sordino.local.adapters._inspect import inspected
 from sordino.local.adapters.stacked import stack
 from sordino.local.adapters.verify import check_exported, check_moved, check_reloads
 from sordino.local.layout import Layout
 from sordino.local.models import InputSpec, models
 from tiny_lm import LENGTH, PADDING, spec_of, texts, tiny
 
+FAMILIES = ("bert", "llama", "gpt2", "distilbert", "roberta", "qwen2", "electra", "gpt_neox")
 MODELS = {"classify": "text_classifier", "continue": "causal_lm"}
 
 
@@ -30,7 +34,7 @@ MODELS = {"classify": "text_classifier", "continue": "causal_lm"}
 def folders(tmp_path_factory):
     """Tiny bases of several architectures, written once."""
     folder = tmp_path_factory.mktemp("bases")
-    return {family: tiny(folder / family, family) for family in ("bert", "llama", "gpt2", "distilbert", "roberta")}
+    return {family: tiny(folder / family, family) for family in FAMILIES}
 
 
 def built(folders, adapter, family="llama", task="continue", seed=1, **keys):
@@ -280,7 +284,7 @@ class TestTheNetwork:
 class TestFiles:
     @pytest.mark.parametrize(
         ("family", "task"),
-        [("gpt2", "continue"), ("gpt2", "classify"), ("distilbert", "classify"), ("roberta", "classify")],
+        [(family, "classify") for family in FAMILIES] + [(x, "continue") for x in ("llama", "gpt2", "gpt_neox")],
     )
     def test_other_architectures_are_read_as_well(self, folders, family, task):
         """Shapes off the files are those of the module, with every linear map adapted."""
@@ -291,6 +295,31 @@ class TestFiles:
         assert model.shapes(spec) == tuple(
             (name, tuple(p.shape)) for name, p in module.named_parameters() if p.requires_grad
         )
+
+    @pytest.mark.parametrize("family", ["bert", "llama", "gpt2", "distilbert", "roberta", "qwen2"])
+    @pytest.mark.parametrize("task", ["classify", "continue"])
+    def test_known_architectures_are_as_transformers_builds_them(self, folders, family, task):
+        """The table that spares `sordino plan` torch says what the network itself says."""
+        if task == "continue" and family in ("bert", "distilbert", "roberta"):
+            return
+        known = described(str(folders[family]), "x", task, 3)
+        looked_at = inspected(str(folders[family]), "x", task, 3, _stored(folders[family]))
+        assert dataclasses.replace(looked_at, encoder=known.encoder) == known
+
+    def test_a_missing_pooler_is_part_of_the_head(self, folders, tmp_path):
+        """Else it would be random, frozen, and in no file."""
+        tensors = load_file(folders["bert"] / "model.safetensors")
+        kept = {name: tensor for name, tensor in tensors.items() if "pooler" not in name}
+        assert len(kept) < len(tensors)
+        save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
+        (tmp_path / "config.json").write_bytes((folders["bert"] / "config.json").read_bytes())
+        model = models.build("text_classifier", {"base": "x", "length": LENGTH, "adapter": {"ffa": {"rank": 2}}})
+        module = with_values(model.build(spec_of(tmp_path), 1))
+        (saved := tmp_path / "adapter").mkdir()
+        module.save(saved)
+
+        assert "network.bert.pooler.dense.weight" in {group.name for group in Layout.of(module).groups}
+        assert check_reloads(module, saved, spec_of(tmp_path)).by == "peft"
 
     def test_shards_are_read(self, folders, tmp_path):
         """Large models are stored in several files with an index."""
@@ -309,7 +338,6 @@ class TestFiles:
         ("file", "content", "words"),
         [
             ("config.json", b"", "cannot be read"),
-            ("config.json", b'{"model_type": "lama"}', "did you mean 'llama'"),
             ("model.safetensors", b"short", "safetensors"),
             ("model.safetensors", (2).to_bytes(8, "little") + b"{}", "lacks a weight matrix"),
         ],
