@@ -107,7 +107,7 @@ def show_result(summary: dict[str, Any], *, fresh: bool, resumed_at: int = 0) ->
 
 def show_comparison(rows: list[dict[str, Any]], splits: int) -> None:
     """The [compare] table."""
-    names = {"auc": "pooled AUC", "within_client_auc": "within-client AUC", "accuracy": "accuracy"}
+    names = {"auc": "pooled AUC", "within_client_auc": "within-client AUC", "accuracy": "accuracy", "loss": "loss"}
     present = [key for key in names if any(key in row for row in rows)]
     table = Table(title=f"public data, mean ± standard error over {splits} splits", title_justify="left")
     table.add_column("setting")

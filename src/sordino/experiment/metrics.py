@@ -25,16 +25,18 @@ class Metrics:
         auc: Area under the ROC curve, pooled; two classes only.
         within: Mean of the clients' own AUCs weighted by their test records, where a client has both classes.
         visibility: `public` for published research data; else `local`: for the eyes of this machine only.
+        loss: Mean loss in nats per counted token; language models that continue texts only.
     """
 
     accuracy: float
     auc: float | None
     within: float | None
     visibility: str
+    loss: float | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """JSON-able, without the figures that do not exist."""
-        values = {"accuracy": self.accuracy, "auc": self.auc, "within_client_auc": self.within}
+        values = {"accuracy": self.accuracy, "auc": self.auc, "within_client_auc": self.within, "loss": self.loss}
         return {k: round(v, 6) for k, v in values.items() if v is not None} | {"visibility": self.visibility}
 
 
@@ -43,12 +45,16 @@ def metrics(setup: Setup, model: Vector) -> Metrics:
     test, classes = setup.population.test, setup.population.spec.classes
     setup.layout.restore(setup.module, model)
     x, y = pooled(test)
+    visibility = "public" if setup.population.public else "local"
+    if setup.population.spec.per_position:
+        loss, accuracy = evaluate.continued(setup.module, x, y)
+        return Metrics(accuracy, None, None, visibility, loss)
     scores = evaluate.scores(setup.module, x)
     return Metrics(
         accuracy=evaluate.accuracy(scores, y),
         auc=evaluate.auc(scores, y) if classes == 2 else None,
         within=_within(scores, y, test.sizes) if classes == 2 else None,
-        visibility="public" if setup.population.public else "local",
+        visibility=visibility,
     )
 
 

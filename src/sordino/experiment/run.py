@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sordino.core.errors import PrivacyError, SordinoError, VerificationError
 from sordino.core.types import Vector
+from sordino.experiment import adapter
 from sordino.experiment.books import kept
 from sordino.experiment.build import Built, build
 from sordino.experiment.claimed import claimed_epsilon
@@ -84,7 +85,7 @@ def run(
             folder.log(_line(line, built, state))
             progress(line)
 
-        loop = built.loop(books, _name(plan), folder.save, seen)
+        loop = built.loop(books, _name(plan), folder.save, adapter.moved(built.setup, built.start, seen))
         before = folder.load()
         state = loop.rounds(before or loop.start(built.start), setting)
         model = loop.average.result(state.average)
@@ -94,6 +95,7 @@ def run(
         summary |= _claimed(plan, summary["silos"], claims)
         summary |= {"metrics": metrics(built.setup, model).to_plain(), "run_folder": str(folder.path)}
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
+        summary |= adapter.exported(built.setup, model, folder)
         summary |= {"rounds_lost": _lost(ledger, plan)}
         folder.finish(summary)
         return Result(folder.path, summary, claims, fresh=True, resumed_at=before.round if before else 0)

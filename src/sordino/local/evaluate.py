@@ -11,11 +11,16 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import nn
+from torch.nn import functional
 
 from sordino.local.losses import IGNORE, probabilities
 from sordino.local.trainers._data import tensor
 
 CHUNK = 1024
+"""Records in one pass, where they are not texts."""
+
+POSITIONS = 2**12
+"""Tokens in one pass, where they are: logits of a language model stay below a GB."""
 
 
 def scores(model: nn.Module, x: NDArray[Any]) -> NDArray[np.float64]:
@@ -29,8 +34,36 @@ def scores(model: nn.Module, x: NDArray[Any]) -> NDArray[np.float64]:
         Shape (n, classes), or (n, time, classes) for a model with logits at every step.
     """
     with torch.no_grad(), evaluating(model):
-        parts = [probabilities(model(tensor(model, x[i : i + CHUNK]))) for i in range(0, max(1, len(x)), CHUNK)]
+        step = _step(x)
+        parts = [probabilities(model(tensor(model, x[i : i + step]))) for i in range(0, max(1, len(x)), step)]
     return torch.cat(parts).cpu().numpy()
+
+
+def continued(model: nn.Module, x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:
+    """How well a model foretells the next token, a few records at a time: probabilities of all tokens would not fit.
+
+    Args:
+        model: Outputs logits at every position.
+        x: Tokens, shape (n, time).
+        y: The next tokens, shape (n, time); `IGNORE` does not count.
+
+    Returns:
+        Mean loss in nats, and share of right tokens, over the positions that count.
+    """
+    total, right, counted, step = 0.0, 0, 0, _step(x)
+    with torch.no_grad(), evaluating(model):
+        for i in range(0, len(x), step):
+            target = tensor(model, y[i : i + step])
+            counts = target != IGNORE
+            logits, wanted = model(tensor(model, x[i : i + step]))[counts].float(), target[counts]
+            total += float(functional.cross_entropy(logits, wanted, reduction="sum"))
+            right += int((logits.argmax(-1) == wanted).sum())
+            counted += len(wanted)
+    return total / max(1, counted), right / max(1, counted)
+
+
+def _step(x: NDArray[Any]) -> int:
+    return max(1, min(CHUNK, POSITIONS // x[0].size)) if len(x) and np.issubdtype(x.dtype, np.integer) else CHUNK
 
 
 def accuracy(scores: NDArray[np.float64], y: NDArray[Any]) -> float:
