@@ -90,7 +90,7 @@ class TestEveryAdapter:
         """
         probe(moved(built(folders, name, family, task)), cross_entropy, *texts(task))
 
-    @pytest.mark.parametrize("engine", ["opacus"])
+    @pytest.mark.parametrize("engine", ["opacus", "bookkeeping"])
     def test_has_the_gradients_of_the_oracle(self, folders, engine, name, family, task):
         """
         Per-example gradients, clipped and summed, are those of one example at a time.
