@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -22,6 +23,12 @@ def work(client: int, model: np.ndarray, plan: RoundPlan) -> Update:
     return Update(model * np.float32(client) + np.float32(plan.round), records=client)
 
 
+def together(clients: np.ndarray, model: np.ndarray, plan: RoundPlan) -> Iterator[Update]:
+    """The same for several clients, last one first."""
+    for client in reversed(clients):
+        yield work(int(client), model, plan)
+
+
 def by_client(updates: list[Update]) -> list[tuple[int, bytes]]:
     return sorted((update.records, update.vector.tobytes()) for update in updates)
 
@@ -34,9 +41,16 @@ class TestEngine:
         updates = list(engines.example(name).run(PLAN, cohort, MODEL, work))
         assert by_client(updates) == by_client([work(client, MODEL, PLAN) for client in (2, 5, 9)])
 
+    def test_work_that_can_be_shared_gives_the_same_updates(self, name):
+        """Whether an engine lets clients work together is its affair."""
+        cohort = np.array([5, 2, 9])
+        updates = list(engines.example(name).run(PLAN, cohort, MODEL, work, together))
+        assert by_client(updates) == by_client([work(client, MODEL, PLAN) for client in (2, 5, 9)])
+
     def test_an_empty_cohort_is_a_valid_round(self, name):
         """Nobody drawn: no updates, no error."""
-        assert list(engines.example(name).run(PLAN, np.array([], np.int64), MODEL, work)) == []
+        for shared in (None, together):
+            assert list(engines.example(name).run(PLAN, np.array([], np.int64), MODEL, work, shared)) == []
 
     def test_a_client_cannot_change_the_model_for_others(self, name):
         """A client that writes to its model leaves the next one's as it was."""
@@ -48,6 +62,17 @@ class TestEngine:
         model = MODEL.copy()
         updates = list(engines.example(name).run(PLAN, np.arange(3), model, vandal))
         assert all(np.array_equal(update.vector, MODEL + 1) for update in updates)
+        assert np.array_equal(model, MODEL)
+
+    def test_clients_together_cannot_change_the_model_either(self, name):
+        """The server's model stays as it was."""
+
+        def vandals(clients, model, plan):
+            model += 1
+            yield from together(clients, model, plan)
+
+        model = MODEL.copy()
+        list(engines.example(name).run(PLAN, np.arange(3), model, work, vandals))
         assert np.array_equal(model, MODEL)
 
 
@@ -73,3 +98,9 @@ def test_in_process_a_clients_error_is_raised():
 
     with pytest.raises(EngineError, match="broken"):
         list(engines.example("inprocess").run(PLAN, np.arange(2), MODEL, broken))
+
+
+def test_in_process_clients_work_together_where_they_can():
+    """Their order is the shared work's, last one first here."""
+    updates = engines.example("inprocess").run(PLAN, np.arange(3), MODEL, work, together)
+    assert [update.records for update in updates] == [2, 1, 0]
