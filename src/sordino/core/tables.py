@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import types
 import typing
 from typing import Any, TypeVar, cast
@@ -12,6 +13,8 @@ from sordino.core.checks import nearest
 from sordino.core.errors import ConfigError
 
 T = TypeVar("T")
+
+_hints = functools.cache(typing.get_type_hints)  # a tenth of a millisecond each, and rounds build many small parts
 
 
 def build(cls: type[T], table: object, where: str) -> T:
@@ -44,7 +47,7 @@ def build(cls: type[T], table: object, where: str) -> T:
         required = field.default is field.default_factory is dataclasses.MISSING
         if required and name not in table:
             raise ConfigError.about(where, f"lacks the key {name!r}", f"add `{name} = …`")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     values = {key: _convert(hints[key], value, f"{where}.{key}") for key, value in table.items()}
     return cls(**values)
 
