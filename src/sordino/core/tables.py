@@ -47,7 +47,7 @@ def build(cls: type[T], table: object, where: str) -> T:
         required = field.default is field.default_factory is dataclasses.MISSING
         if required and name not in table:
             raise ConfigError.about(where, f"lacks the key {name!r}", f"add `{name} = …`")
-    hints = _hints(cls)
+    hints = _hints(cast(Any, cls))
     values = {key: _convert(hints[key], value, f"{where}.{key}") for key, value in table.items()}
     return cls(**values)
 

@@ -111,9 +111,9 @@ class Setup:
     def lines(self, cohort: Cohort, releases: int) -> list[Line]:
         """What a round with this cohort charges: `releases` per account that takes part."""
         payers = self.payers(cohort)
-        keys = {account.noise_multiplier: account for account in payers}
-        names = {noise: events.key(self.charged(account)) for noise, account in keys.items()}
-        return [Line(a.name, self.unit, names[a.noise_multiplier], releases) for a in payers]
+        unlike = {account.noise_multiplier: account for account in payers}
+        keys = {noise: events.key(self.charged(account)) for noise, account in unlike.items()}
+        return [Line(a.name, self.unit, keys[a.noise_multiplier], releases) for a in payers]
 
     def payers(self, cohort: Cohort) -> list[AccountPlan]:
         """The accounts that a round with this cohort charges.
