@@ -18,7 +18,7 @@ TABLES = ("word_embeddings.weight", "embed_tokens.weight", "wte.weight", "shared
 """How models name the table of their input vectors, at the end of its name."""
 
 STARTS = ("Ġ", "▁")
-"""What marks the start of a word in tokenizers that mark it; the others mark what goes on with ##."""
+"""What marks the start of a word in tokenizers that mark it; WordPiece marks what goes on instead, with ##."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +59,10 @@ def vocabulary(folder: Path) -> Vocabulary:
     Raises:
         ConfigError: The folder has no tokenizer.json, no weights, or no table of input vectors among them.
     """
-    tokens = _tokens(folder)
-    pieces = any(token.startswith("##") for token in tokens)
+    tokens, marked = _tokens(folder)
     rows, words = [], []
     for token, row in sorted(tokens.items(), key=lambda item: item[1]):
-        word = token if pieces else token[1:] if token.startswith(STARTS) else ""
+        word = token if not marked else token[1:] if token.startswith(STARTS) else ""
         if word.isdecimal() or word.isalpha():
             rows.append(row)
             words.append(word)
@@ -72,14 +71,16 @@ def vocabulary(folder: Path) -> Vocabulary:
     return Vocabulary.of(words, _table(folder)[rows])
 
 
-def _tokens(folder: Path) -> dict[str, int]:
+def _tokens(folder: Path) -> tuple[dict[str, int], bool]:
+    """Tokens by row, and whether those that start a word are marked."""
     try:
-        entries = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
+        model = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]
+        entries, kind = model["vocab"], model.get("type")
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError.about(WHERE, "needs a tokenizer.json with a vocabulary", folder=str(folder)) from None
-    if isinstance(entries, dict):
-        return entries
-    return {str(entry[0]): row for row, entry in enumerate(entries)}  # unigram models list tokens with their scores
+    # Unigram models list their tokens, with scores.
+    tokens = entries if isinstance(entries, dict) else {str(entry[0]): row for row, entry in enumerate(entries)}
+    return tokens, kind not in ("WordPiece", "WordLevel")
 
 
 def _table(folder: Path) -> NDArray[np.float32]:
