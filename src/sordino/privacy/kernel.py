@@ -9,8 +9,9 @@ A `Private` or `BoundedSum` has no arithmetic, no `__array__`, and shows no valu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 import numpy as np
@@ -98,10 +99,11 @@ class Private(_Sealed):
 class BoundedSum(_Sealed):
     """A private sum that one unit can move by at most `l2` (and `l1`, where known). Made by `certify` or `clip`.
 
-    `records` is in how many equal shares a unit moves it, each of which may be sampled on its own.
+    `records` is in how many equal shares a unit moves it, each of which may be sampled on its own. `groups` is what a
+    unit of each public group moves it by in L2, where it is a sum over groups.
     """
 
-    __slots__ = ("__vector", "l1", "l2", "records", "unit")
+    __slots__ = ("__vector", "groups", "l1", "l2", "records", "unit")
 
     def __init__(
         self,
@@ -111,23 +113,40 @@ class BoundedSum(_Sealed):
         l2: float,
         l1: float | None,
         records: int = 1,
+        groups: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         if proof is not _PROOF:
             raise PrivacyError.about("sensitivity", "cannot be typed by hand", "clip, and let the bound be derived")
         self.__vector, self.unit, self.l2, self.l1, self.records = vector, unit, l2, l1, records
+        self.groups = MappingProxyType(dict(groups))
 
     def scaled(self, factor: float) -> BoundedSum:
         """The sum times a public factor > 0; its bound scales with it."""
         checks.positive("scaled", factor=factor)
         l1 = None if self.l1 is None else self.l1 * factor
-        return BoundedSum(_PROOF, self.__vector * factor, self.unit, self.l2 * factor, l1, self.records)
+        groups = {name: bound * factor for name, bound in self.groups.items()}
+        return BoundedSum(_PROOF, self.__vector * factor, self.unit, self.l2 * factor, l1, self.records, groups)
 
     def merge(self, other: BoundedSum) -> BoundedSum:
         """The sum of two sums over disjoint units: one unit moves only its own, so the larger bound holds."""
-        if (self.unit, self.records) != (other.unit, other.records):
+        if (self.unit, self.records, bool(self.groups)) != (other.unit, other.records, bool(other.groups)):
             raise PrivacyError.about("merge", "joins different units", unit=self.unit, other=other.unit)
         l1 = None if self.l1 is None or other.l1 is None else max(self.l1, other.l1)
-        return BoundedSum(_PROOF, self.__vector + other.__vector, self.unit, max(self.l2, other.l2), l1, self.records)
+        groups = {
+            name: max(part.groups.get(name, 0.0) for part in (self, other)) for name in self.groups | other.groups
+        }
+        l2 = max(self.l2, other.l2)
+        return BoundedSum(_PROOF, self.__vector + other.__vector, self.unit, l2, l1, self.records, groups)
+
+    def of_group(self, name: str) -> BoundedSum:
+        """The same sum, said to be over units of one public group: merged with others, each keeps its own bound.
+
+        Raises:
+            PrivacyError: It is of a group already.
+        """
+        if self.groups:
+            raise PrivacyError.about("of_group", "is of another group already", groups=sorted(self.groups))
+        return BoundedSum(_PROOF, self.__vector, self.unit, self.l2, self.l1, self.records, {name: self.l2})
 
     def beside(self, *others: BoundedSum) -> BoundedSum:
         """The sums of disjoint units side by side: one unit moves only its own part, so the largest bound holds.
@@ -136,7 +155,7 @@ class BoundedSum(_Sealed):
         """
         parts = (self, *others)
         for part in parts:
-            if (part.unit, part.records) != (self.unit, self.records):
+            if (part.unit, part.records) != (self.unit, self.records) or part.groups:
                 raise PrivacyError.about("beside", "joins different units", unit=self.unit, other=part.unit)
         l1s = [part.l1 for part in parts if part.l1 is not None]
         vector = np.concatenate([part.__vector for part in parts])  # noqa: SLF001 - of this class
@@ -154,7 +173,7 @@ class BoundedSum(_Sealed):
             PrivacyError: Somebody owns more than `at_most` of the records, or the sum is not one of records.
         """
         checks.count("per_person", at_most=at_most)
-        if self.unit is not Unit.RECORD:
+        if self.unit is not Unit.RECORD or self.groups:
             raise PrivacyError.about("per_person", "is not a sum of records", "clip each record", unit=self.unit)
         if np.unique(owners, return_counts=True)[1].max(initial=0) > at_most:
             raise PrivacyError.about("per_person", "is exceeded by a person's records", "drop some", at_most=at_most)
@@ -265,6 +284,8 @@ class Door:
         return release
 
     def _check(self, total: BoundedSum) -> None:
+        if total.groups:
+            raise PrivacyError.about("door", "is over groups with accounts of their own", groups=sorted(total.groups))
         if events.records_in(self.charged) not in (None, total.records):
             raise PrivacyError.about(
                 "door", "is not in how many records a unit moves the sum", charged=self.charged, records=total.records
@@ -272,6 +293,41 @@ class Door:
 
     def _permit(self) -> Permit:
         return self.reservation.take(self.accounts, events.key(self.charged))
+
+
+@dataclass(frozen=True)
+class GroupDoor:
+    """The exit of a sum over public groups: one noise, and each group pays for what its own units move the sum.
+
+    Args:
+        mechanism: The noise, over the largest of the groups' bounds.
+        charges: Per group: its account, and what the ledger charged it for one release.
+        reservation: The durable charge.
+        source: Where the noise comes from.
+    """
+
+    mechanism: Mechanism
+    charges: Mapping[str, tuple[str, Event]]
+    reservation: Reservation
+    source: NoiseSource
+
+    def __call__(self, total: BoundedSum) -> Vector:
+        """Release one sum.
+
+        Raises:
+            PrivacyError: A group is not paid for, or has less noise over its bound than it was charged for.
+        """
+        if not total.groups or total.groups.keys() != self.charges.keys() or total.records != 1:
+            raise PrivacyError.about("door", "are not those that pay", groups=sorted(total.groups))
+        drawn_law, drawn = events.noise_of(self.mechanism.event())
+        for group, (account, event) in self.charges.items():
+            law, charged = events.noise_of(event)
+            # As noise over the clip: drawn · largest bound ≥ charged · own bound, up to the last bits of a float.
+            least = charged * total.groups[group] / total.l2 * (1 - 1e-12)
+            if law != "gaussian" or drawn_law != law or drawn < least or events.records_in(event) not in (None, 1):
+                raise PrivacyError.about("door", "is not the noise that is charged", account=account, multiplier=drawn)
+        permit = self.reservation.take_each((account, events.key(event)) for account, event in self.charges.values())
+        return total.released_by(self.mechanism, permit, self.source)
 
 
 class Release(Protocol):

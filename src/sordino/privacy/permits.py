@@ -78,17 +78,22 @@ class Reservation:
         Raises:
             PrivacyError: An account was not charged for this event, or all charged releases are drawn.
         """
-        accounts = tuple(accounts)
+        return self.take_each((account, key) for account in accounts)
+
+    def take_each(self, charges: Iterable[tuple[str, str]]) -> Permit:
+        """A permit for one release that accounts pay for by different events, as (account, key); else as `take`."""
+        charges = tuple(charges)
+        accounts = tuple(account for account, _ in charges)
         units = {self._units.get(account) for account in accounts}
         if len(units) != 1:
             raise PrivacyError.about("reservation", "do not protect one and the same unit", accounts=accounts)
-        for account in accounts:
+        for account, key in charges:
             if self._left.get((account, key), 0) < 1:
                 raise PrivacyError.about(
                     "reservation", "was not charged for another release of this event", account=account, event=key
                 )
-        for account in accounts:
-            self._left[account, key] -= 1
+        for charge in charges:
+            self._left[charge] -= 1
         unit = units.pop()
         if unit is None:
             raise PrivacyError.about("reservation", "names no account that was charged", accounts=accounts)
