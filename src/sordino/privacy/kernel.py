@@ -187,8 +187,10 @@ class BoundedSum(_Sealed):
         d = self.__vector.size
         rough = mechanism.scale(self.l2, self.l1)
         grid = 2.0 ** (math.floor(math.log2(rough)) - GRID_BITS)
-        # Rounding can move each coordinate of neighbouring sums apart by one more grid step.
-        scale = mechanism.scale(self.l2 + grid * math.sqrt(d), None if self.l1 is None else self.l1 + grid * d)
+        # Rounding can move each coordinate of neighbouring sums apart by one more grid step: for a single record of
+        # a person, or a unit of a group with a small bound, that is the larger share of what the noise is for.
+        step = grid * self.records * self.l2 / min(self.groups.values(), default=self.l2)
+        scale = mechanism.scale(self.l2 + step * math.sqrt(d), None if self.l1 is None else self.l1 + step * d)
         noise = mechanism.draw(source, permit, scale, d)
         exact = np.rint(self.__vector / grid) + np.rint(noise / grid)
         return (exact * grid).astype(np.float32)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
 from tiny_door import TinyGaussian, door, peek
@@ -9,7 +12,7 @@ from tiny_door import TinyGaussian, door, peek
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Unit
 from sordino.privacy import events
-from sordino.privacy.kernel import GroupDoor, Private
+from sordino.privacy.kernel import GRID_BITS, GroupDoor, Private
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
 
@@ -113,3 +116,31 @@ def test_sums_of_groups_and_others_do_not_mix():
     ):
         with pytest.raises(PrivacyError):
             join()
+
+
+@dataclass(frozen=True)
+class Seen(TinyGaussian):
+    """A mechanism that remembers the bound it was asked to cover."""
+
+    bounds: list = field(default_factory=list)
+
+    def scale(self, l2, l1):
+        self.bounds.append(l2)
+        return super().scale(l2, l1)
+
+
+def test_rounding_is_covered_for_the_smallest_bound():
+    """
+    A grid step moves everybody alike, so the noise must cover it for a group that is clipped to a tenth: ten times.
+    """
+    seen = Seen(Z)
+    charges = {"strict": ("silo/strict", events.gaussian(10 * Z)), "open": ("silo/open", events.gaussian(Z))}
+    lines = [Line(account, Unit.RECORD, events.key(e), 1) for account, e in charges.values()]
+    GroupDoor(seen, charges, mint_reservation("t", lines, test=True), SeededNoise(0))(
+        two_groups(strict=0.1, dimension=4)
+    )
+
+    plain, covered = seen.bounds
+    grid = 2.0 ** (math.floor(math.log2(Z)) - GRID_BITS)
+    assert plain == 1.0
+    assert covered - 1.0 == pytest.approx(10 * grid * math.sqrt(4), rel=1e-3)
