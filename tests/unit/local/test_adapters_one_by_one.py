@@ -23,7 +23,9 @@ from sordino.local.adapters._inspect import inspected
 from sordino.local.adapters.stacked import stack
 from sordino.local.adapters.verify import check_exported, check_moved, check_reloads
 from sordino.local.layout import Layout
+from sordino.local.losses import cross_entropy
 from sordino.local.models import InputSpec, models
+from sordino.local.probe import probe
 from tiny_lm import LENGTH, PADDING, spec_of, texts, tiny
 
 FAMILIES = ("bert", "llama", "gpt2", "distilbert", "roberta", "qwen2", "electra", "gpt_neox")
@@ -251,13 +253,40 @@ class TestTheNetwork:
         with pytest.raises(ConfigError, match="no effect"):
             built(folders, {"ffa": {"rank": 2}}, dropout=0.5)
 
-    def test_merged_weights_are_the_adapter(self, folders, tmp_path):
+    def test_quantised_bases_need_their_extra(self, folders, monkeypatch):
+        """The message names it."""
+        monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+        with pytest.raises(ConfigError, match=r"sordino\[quantised\]"):
+            built(folders, {"ffa": {"rank": 2}}, quantise="8bit")
+
+    @pytest.mark.parametrize("bits", ["8bit", "4bit"])
+    def test_quantised_bases_keep_examples_apart(self, folders, tmp_path, bits):
+        """One example with large values changes nobody's gradient; the adapter reloads on the quantised base."""
+        pytest.importorskip("bitsandbytes")
+        base = tiny(tmp_path, hidden_size=64, intermediate_size=64, num_attention_heads=2)
+        table = {"base": "tiny", "length": LENGTH, "adapter": {"ffa": {"rank": 2}}, "quantise": bits}
+        module = with_values(models.build("causal_lm", table).build(spec_of(base, "continue"), 1))
+        (saved := tmp_path / "adapter").mkdir()
+        module.save(saved)
+        assert check_reloads(module, saved, spec_of(base, "continue")).by == "peft"
+
+        x, y = texts("continue")
+        x[0, :10] = 5
+        with torch.no_grad():  # one token whose activations stand out, past the usual threshold of 6
+            module.network.model.embed_tokens.weight[5] = torch.eye(64)[0]
+        probe(module, cross_entropy, x, y)
+
+    @pytest.mark.parametrize(
+        ("name", "keys"),
+        [("lora", {}), ("rslora", {}), ("ffa", {}), ("fed_sb", {"bases": "svd"}), ("stacked", {"silos": 2})],
+    )
+    def test_merged_weights_are_the_adapter(self, folders, tmp_path, name, keys):
         """PEFT's merge of the saved adapter into the base gives the module's logits."""
         import peft
 
         from sordino.local.models._language import plain
 
-        module = with_values(built(folders, {"fed_sb": {"rank": 4, "targets": "all-linear"}}))
+        module = with_values(built(folders, {name: {"rank": 4, "targets": "all-linear", **keys}}))
         module.save(tmp_path)
         x, _ = texts("continue", lengths=(10, 10))
         spec = spec_of(folders["llama"], "continue")

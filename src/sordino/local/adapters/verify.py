@@ -191,7 +191,7 @@ def _by_peft(module: LanguageModel, folder: Path, spec: InputSpec, tokens: Tenso
     from sordino.local.adapters._torch import peft
     from sordino.local.models._language import plain
 
-    network = peft().PeftModel.from_pretrained(plain(module.base, spec), str(folder)).eval()
+    network = peft().PeftModel.from_pretrained(plain(module.base, spec, quantise=module.quantise), str(folder)).eval()
     logits: Tensor = network(input_ids=tokens, attention_mask=counted.long()).logits
     return logits
 
@@ -202,7 +202,7 @@ def _by_sordino(module: LanguageModel, folder: Path, spec: InputSpec, tokens: Te
     from sordino.local.models._language import language_model
 
     # Another seed: whatever the file does not bring shows.
-    again = language_model(module.base, module.adapter, spec, seed=1).eval()
+    again = language_model(module.base, module.adapter, spec, seed=1, quantise=module.quantise).eval()
     places: dict[str, Any] = again.adapter.tensors(again.network, again.base)
     for name, tensor in load_file(folder / "adapter_model.safetensors").items():
         places[name].copy_(tensor)

@@ -30,12 +30,15 @@ class LanguageModel(nn.Module):
         adapter: Which parameters are trained, and how they are saved.
         base: What the network is.
         padding: The token that fills short texts up; None where there is none.
+        quantise: How the base was loaded.
     """
 
-    def __init__(self, network: nn.Module, adapter: Adapter, base: Base, padding: int | None) -> None:
+    def __init__(
+        self, network: nn.Module, adapter: Adapter, base: Base, padding: int | None, quantise: str = "none"
+    ) -> None:
         super().__init__()
         self.network = network
-        self.adapter, self.base, self.padding = adapter, base, padding
+        self.adapter, self.base, self.padding, self.quantise = adapter, base, padding, quantise
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits, shape (batch, classes) or (batch, time, vocabulary); those of padding are 0 and mean nothing."""
@@ -106,7 +109,7 @@ def language_model(
         parameter.requires_grad_(name in trainable)
     if trainable != (found := [name for name, parameter in network.named_parameters() if parameter.requires_grad]):
         raise ConfigError.about("base", "does not have the parameters that its files tell of", found=found)
-    return LanguageModel(network, adapter, base, spec.padding).train()
+    return LanguageModel(network, adapter, base, spec.padding, quantise).train()
 
 
 def plain(base: Base, spec: InputSpec, dropout: float = 0.0, quantise: str = "none") -> Any:
@@ -177,7 +180,10 @@ def _quantised(bits: str) -> dict[str, Any]:
         raise ConfigError.about(
             "model", "needs bitsandbytes", "pip install 'sordino[quantised]'", quantise=bits
         ) from error
-    return {"quantization_config": transformers().BitsAndBytesConfig(**{f"load_in_{bits}": True})}
+    # With a threshold, 8-bit maps treat a column by itself if any example of the batch is large there: examples would
+    # reach each other's gradients.
+    config = transformers().BitsAndBytesConfig(**{f"load_in_{bits}": True}, llm_int8_threshold=0.0)
+    return {"quantization_config": config}
 
 
 @contextlib.contextmanager
