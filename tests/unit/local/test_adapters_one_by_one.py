@@ -275,6 +275,7 @@ class TestTheNetwork:
         with torch.no_grad():  # one token whose activations stand out, past the usual threshold of 6
             module.network.model.embed_tokens.weight[5] = torch.eye(64)[0]
         probe(module, cross_entropy, x, y)
+        probe(module.eval(), cross_entropy, x, y)  # on a CPU only this uses the arithmetic that a GPU trains with
 
     @pytest.mark.parametrize(
         ("name", "keys"),
