@@ -65,7 +65,9 @@ def build(plan: Plan, population: Population, *, probe: bool = True) -> Built:
         refuse_private_dependence(experiment.privacy.unit, classify(module, layout))
     name, options = single("objective", experiment.objective)
     objective = objectives.build(name, options, f"objective.{name}")
-    clipping = clipping_engines.build(experiment.local.engine, {})
+    clipping = clipping_engines.build(
+        experiment.local.engine, {} if experiment.local.micro_batch is None else {"chunk": experiment.local.micro_batch}
+    )
     stack, twin = company(plan, population, module, clipping)
     setup = Setup(
         plan=plan,

@@ -118,6 +118,8 @@ class Local:
         batch_size: Records per step of such training; left out, all.
         momentum: Of the local steps; with noise at silo or sum, on released gradients only.
         engine: Per-example clipping engine.
+        clipping: How each gradient is brought within the clip: `flat`, `per_layer`, or `automatic`, which normalises.
+        micro_batch: Records in one pass; left out, chosen by the model. It changes memory and speed only.
         method: `gradient`, or `zeroth_order`: losses only, and a few numbers per step on the wire.
         directions: Random directions per zeroth-order step, 16 at most.
         radius: How far along a direction zeroth-order losses are taken.
@@ -135,6 +137,8 @@ class Local:
     batch_size: int | None = None
     momentum: float = 0.0
     engine: Literal["auto", "bookkeeping", "opacus", "vmap", "oracle"] = "auto"
+    clipping: Literal["flat", "per_layer", "automatic"] = "flat"
+    micro_batch: int | None = None
     method: Literal["gradient", "zeroth_order"] = "gradient"
     directions: int = 1
     radius: float = 1e-3
@@ -149,7 +153,7 @@ class Local:
             raise ConfigError.about("local", "lacks the key 'lr'", "write e.g. `lr = 0.5`")
         checks.sensible("local", radius=self.radius)
         checks.count("local", steps=self.steps, directions=self.directions)
-        for name in ("epochs", "batch_size", "records_per_person"):
+        for name in ("epochs", "batch_size", "records_per_person", "micro_batch"):
             if getattr(self, name) is not None:
                 checks.count("local", **{name: getattr(self, name)})
         if isinstance(self.batch, float):

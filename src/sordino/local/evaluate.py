@@ -14,13 +14,11 @@ from torch import nn
 from torch.nn import functional
 
 from sordino.local.losses import IGNORE, probabilities
+from sordino.local.passes import records_per_pass
 from sordino.local.trainers._data import tensor
 
 CHUNK = 1024
 """Records in one pass, where they are not texts."""
-
-POSITIONS = 2**12
-"""Tokens in one pass, where they are: logits of a language model stay below a GB."""
 
 
 def scores(model: nn.Module, x: NDArray[Any]) -> NDArray[np.float64]:
@@ -34,8 +32,9 @@ def scores(model: nn.Module, x: NDArray[Any]) -> NDArray[np.float64]:
         Shape (n, classes), or (n, time, classes) for a model with logits at every step.
     """
     with torch.no_grad(), evaluating(model):
-        step = _step(x)
-        parts = [probabilities(model(tensor(model, x[i : i + step]))) for i in range(0, max(1, len(x)), step)]
+        rows = tensor(model, x)
+        step = records_per_pass(rows, CHUNK)
+        parts = [probabilities(model(rows[i : i + step])) for i in range(0, max(1, len(x)), step)]
     return torch.cat(parts).cpu().numpy()
 
 
@@ -50,7 +49,7 @@ def continued(model: nn.Module, x: NDArray[Any], y: NDArray[Any]) -> tuple[float
     Returns:
         Mean loss in nats, and share of right tokens, over the positions that count.
     """
-    total, right, counted, step = 0.0, 0, 0, _step(x)
+    total, right, counted, step = 0.0, 0, 0, records_per_pass(torch.from_numpy(x), CHUNK)
     with torch.no_grad(), evaluating(model):
         for i in range(0, len(x), step):
             target = tensor(model, y[i : i + step])
@@ -60,10 +59,6 @@ def continued(model: nn.Module, x: NDArray[Any], y: NDArray[Any]) -> tuple[float
             right += int((logits.argmax(-1) == wanted).sum())
             counted += len(wanted)
     return total / max(1, counted), right / max(1, counted)
-
-
-def _step(x: NDArray[Any]) -> int:
-    return max(1, min(CHUNK, POSITIONS // x[0].size)) if len(x) and np.issubdtype(x.dtype, np.integer) else CHUNK
 
 
 def accuracy(scores: NDArray[np.float64], y: NDArray[Any]) -> float:

@@ -95,6 +95,7 @@ def steps_of(setup: Setup, client: int) -> PrivateSteps:
         batch="full" if local.rate == 1 else local.rate,
         expected_batch=contributors(setup.experiment, setup.population, client) * local.rate,
         engine=local.engine,
+        clipping=local.clipping,
         unit=setup.unit,
         momentum=local.momentum,
         records_per_person=local.records_per_person,

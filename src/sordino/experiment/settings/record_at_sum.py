@@ -43,6 +43,7 @@ class RecordAtSum(Setting):
             clip=steps.clip,
             unit=steps.unit,
             records_per_person=steps.records_per_person,
+            rule=steps.clipping,
             batch=steps.batch,
             source=setup.source,
             engine=setup.clipping,

@@ -2,7 +2,8 @@
 
 from sordino.core.registry import load
 from sordino.local.clipping._engine import Clipped, ClippingEngine, engines
+from sordino.local.clipping._rules import Rule
 
-__all__ = ["Clipped", "ClippingEngine", "engines"]
+__all__ = ["Clipped", "ClippingEngine", "Rule", "engines"]
 
 load(__name__, __path__)

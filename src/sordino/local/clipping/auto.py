@@ -20,15 +20,23 @@ from sordino.local.losses import Loss
 @engines.register("auto")
 @dataclass(frozen=True)
 class Auto:
-    """The fastest engine that can handle the model: `bookkeeping`, else `vmap`, else `opacus`."""
+    """The fastest engine that can handle the model: `bookkeeping`, else `vmap`, else `opacus`.
+
+    Args:
+        chunk: Examples per pass (micro-batch); left out, each engine chooses.
+    """
 
     example: ClassVar[dict[str, Any]] = {}
-    _order: tuple[ClippingEngine, ...] = field(
-        default_factory=lambda: (Bookkeeping(), Vmap(), Opacus()), init=False, repr=False, metadata={"toml": False}
-    )
+    chunk: int | None = None
     _ruled_out: WeakKeyDictionary[nn.Module, int] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False, metadata={"toml": False}
     )
+
+    _order: tuple[ClippingEngine, ...] = field(init=False, repr=False, compare=False, metadata={"toml": False})
+
+    def __post_init__(self) -> None:
+        order = (Bookkeeping(self.chunk), Vmap(self.chunk), Opacus(self.chunk))
+        object.__setattr__(self, "_order", order)
 
     def clipped_sum(
         self,

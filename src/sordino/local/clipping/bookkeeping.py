@@ -22,6 +22,7 @@ from sordino.local.clipping._sums import Rows, clipped, paired
 from sordino.local.clipping._taps import tapped
 from sordino.local.layout import trainable
 from sordino.local.losses import Loss
+from sordino.local.passes import records_per_pass
 from sordino.privacy.kernel import certify
 
 Layers: TypeAlias = dict[nn.Module, Formula]
@@ -29,9 +30,6 @@ Layers: TypeAlias = dict[nn.Module, Formula]
 
 MATERIALISED = 2**22
 """Entries of per-example convolution gradients held at once."""
-
-POSITIONS = 2**11
-"""Token positions in one pass: activations and logits of a language model in train mode stay below a few GB."""
 
 
 @engines.register("bookkeeping")
@@ -117,8 +115,7 @@ def _layers(model: nn.Module) -> Layers:
 
 def _step(layers: Layers, x: Tensor) -> int:
     held = sum(p.numel() for layer in layers if isinstance(layer, (nn.Conv1d, nn.Conv2d)) for p in layer.parameters())
-    positions = x[0].numel() if len(x) and not x.is_floating_point() else 1
-    return max(1, min(256, MATERIALISED // max(1, held), POSITIONS // max(1, positions)))
+    return records_per_pass(x, max(1, min(256, MATERIALISED // max(1, held))))
 
 
 def _shares(model: nn.Module, layers: Layers, loss: Loss, batch: Batch, *, multiply: bool = False) -> list[Share]:

@@ -74,7 +74,9 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
         picked = torch.from_numpy(rows).to(x.device)
         batch = (x, y) if len(rows) == len(x) else (x[picked], y[picked])
         groups = units.groups(rows)
-        total = clipping.clipped_sum(model, loss, batch, norm=plan.clip, unit=units.clipped, groups=groups).total
+        total = clipping.clipped_sum(
+            model, loss, batch, norm=plan.clip, unit=units.clipped, groups=groups, rule=plan.clipping
+        ).total
         released = checked(release(units.bounded(total)), layout)
         gradient = released / np.float32(plan.expected_batch) + objective.regulariser(theta, start)
         velocity = np.float32(plan.momentum) * velocity + gradient

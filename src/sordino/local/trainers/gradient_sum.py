@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sordino.core.types import Unit, Vector
-from sordino.local.clipping import ClippingEngine, engines
+from sordino.local.clipping import ClippingEngine, Rule, engines
 from sordino.local.layout import Layout
 from sordino.local.losses import Loss, cross_entropy
 from sordino.local.trainers._data import Data, Units, tensor
@@ -25,6 +25,7 @@ def gradient_sum(  # noqa: PLR0913 - as in train_private
     clip: float,
     unit: Unit = Unit.RECORD,
     records_per_person: int | None = None,
+    rule: Rule = "flat",
     batch: float | Literal["full"] = "full",
     source: NoiseSource | None = None,
     loss: Loss = cross_entropy,
@@ -40,6 +41,7 @@ def gradient_sum(  # noqa: PLR0913 - as in train_private
         clip: L2 norm of one unit's gradient.
         unit: `record` or `user`.
         records_per_person: As in `PrivateSteps`.
+        rule: How gradients are brought within the clip.
         batch: `"full"`, or the rate at which a unit joins.
         source: For the coins, when `batch` is a rate.
         loss: One loss per example.
@@ -56,5 +58,5 @@ def gradient_sum(  # noqa: PLR0913 - as in train_private
     clipping = engine or engines.build("auto", {})
     groups = units.groups(rows)
     drawn = (x[picked], y[picked])
-    total = clipping.clipped_sum(model, loss, drawn, norm=clip, unit=units.clipped, groups=groups).total
+    total = clipping.clipped_sum(model, loss, drawn, norm=clip, unit=units.clipped, groups=groups, rule=rule).total
     return units.bounded(total)

@@ -24,6 +24,7 @@ class PrivateSteps:
         batch: Rate at which a unit joins a step's batch, or `"full"`.
         expected_batch: Public divisor: the expected number of units in a batch, never the realised one.
         engine: Name of the clipping engine.
+        clipping: How each gradient is brought within the clip.
         unit: `record` or `user`.
         momentum: Of released gradients.
         records_per_person: For the unit `user`: records join one by one and are clipped one by one, and at most so
@@ -36,6 +37,7 @@ class PrivateSteps:
     batch: float | Literal["full"]
     expected_batch: float
     engine: str = "auto"
+    clipping: Literal["flat", "per_layer", "automatic"] = "flat"
     unit: Unit = Unit.RECORD
     momentum: float = 0.0
     records_per_person: int | None = None
@@ -67,6 +69,7 @@ class ZerothSteps:
         norm: Which norm is clipped: `l2` for Gaussian noise, `l1` for Laplace noise.
         unit: `record` or `user`.
         momentum: Of released slopes.
+        micro_batch: Most examples of a forward pass; left out, chosen by their size.
     """
 
     steps: int
@@ -79,10 +82,13 @@ class ZerothSteps:
     norm: Literal["l1", "l2"] = "l2"
     unit: Unit = Unit.RECORD
     momentum: float = 0.0
+    micro_batch: int | None = None
 
     def __post_init__(self) -> None:
         checks.count("steps", steps=self.steps)
         checks.positive("steps", lr=self.lr, clip=self.clip, expected_batch=self.expected_batch, radius=self.radius)
+        if self.micro_batch is not None:
+            checks.count("steps", micro_batch=self.micro_batch)
         check_directions("steps", self.directions)
         if self.batch != "full":
             checks.rate("steps", batch=self.batch)

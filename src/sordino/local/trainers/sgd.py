@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from sordino.core.types import Vector
 from sordino.local.layout import Layout, trainable
 from sordino.local.losses import Loss, cross_entropy
 from sordino.local.objectives import Objective
+from sordino.local.passes import records_per_pass
 from sordino.local.trainers._data import Data, tensor
 from sordino.local.trainers.plans import PlainSteps
 
@@ -45,20 +46,31 @@ def train_plain(
         while an error would tell everyone about this client's data.
     """
     x, y = tensor(model, data[0]), tensor(model, data[1])
-    parameters = list(trainable(model).values())
     theta, velocity = np.array(start, dtype=np.float32), np.zeros(layout.size, dtype=np.float32)
     for rows in batches(len(x), plan, rng):
         layout.restore(model, theta)
         picked = torch.from_numpy(rows).to(x.device)
-        mean = loss(model(x[picked]), y[picked]).mean()
-        parts = torch.autograd.grad(mean, parameters, allow_unused=True, materialize_grads=True)
-        gradient = torch.cat([part.reshape(-1).float() for part in parts]).cpu().numpy()
+        gradient = _mean_gradient(model, loss, x[picked], y[picked])
         velocity = np.float32(plan.momentum) * velocity + gradient + objective.regulariser(theta, start)
         theta = theta - np.float32(plan.lr) * velocity
         if not np.isfinite(theta).all():
             return np.full(layout.size, np.nan, dtype=np.float32)
     layout.restore(model, theta)
     return theta - start
+
+
+def _mean_gradient(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Vector:
+    """The gradient of the mean loss, shape (d,), a few texts at a time; nothing is left on the model."""
+    parameters = list(trainable(model).values())
+    step = records_per_pass(x, len(x))
+    for i in range(0, len(x), step):
+        # `torch.autograd.grad` knows no reentrant checkpoints.
+        torch.autograd.backward(loss(model(x[i : i + step]), y[i : i + step]).sum() / len(x))
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    gradient: Vector = torch.cat([part.reshape(-1).float() for part in parts]).cpu().numpy()
+    return gradient
 
 
 def batches(records: int, plan: PlainSteps, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
