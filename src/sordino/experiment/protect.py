@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from sordino.core import checks
-from sordino.core.errors import PrivacyError
+from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import Adjacency, NoiseAt, Unit
 from sordino.experiment.protected_file import Job, published, put, sha256
 from sordino.federation.mechanisms.gaussian import Gaussian
 from sordino.ledger import Account, Ledger, amounts
+from sordino.local.text.noise import noise_multiplier
 from sordino.local.text.policy import Policy
 from sordino.privacy import events
 from sordino.privacy.accounting import best_epsilon
@@ -55,8 +56,6 @@ class Embedding:
     @property
     def mechanism(self) -> Gaussian:
         """The noise: exact for one text in another's place."""
-        from sordino.local.text.embeddings import noise_multiplier
-
         return Gaussian(noise_multiplier(self.epsilon, self.delta))
 
 
@@ -89,7 +88,10 @@ def embed(job: Job, terms: Embedding, payment: Payment, *, source: NoiseSource |
     Guarantee:
         Each row is (ε, δ)-DP for its own text, which another may replace. The account adds up whole releases.
     """
-    from sordino.local.text.embeddings import released, sentence_vectors
+    try:
+        from sordino.local.text.embeddings import released, sentence_vectors
+    except ImportError as missing:
+        raise ConfigError.about("protect", f"needs {missing.name}", "pip install 'sordino[lm]'") from None
     from sordino.local.text.statement import of_embeddings
 
     rows, noise = job.rows(), source or SystemNoise()

@@ -11,7 +11,8 @@ from scipy.stats import chi2
 from sordino.core.errors import ConfigError
 from sordino.core.types import Adjacency, Unit
 from sordino.federation.mechanisms.gaussian import Gaussian
-from sordino.local.text.embeddings import noise_multiplier, released, sentence_vectors
+from sordino.local.text.embeddings import released, sentence_vectors
+from sordino.local.text.noise import noise_multiplier
 from sordino.privacy import events, gaussian
 from sordino.privacy.accounting import best_epsilon
 from sordino.privacy.kernel import Door

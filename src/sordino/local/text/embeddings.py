@@ -23,7 +23,6 @@ from sordino.core.types import Unit, Vector
 from sordino.local.adapters._torch import transformers
 from sordino.local.evaluate import evaluating
 from sordino.local.models._language import quietly
-from sordino.privacy import gaussian
 from sordino.privacy.kernel import Private, Release
 
 EXTRA = "pip install 'sordino[lm]'"
@@ -32,19 +31,6 @@ BATCH = 16
 
 LARGEST = 2**28
 """Most numbers of one release: 2 GiB while it is computed."""
-
-
-def noise_multiplier(epsilon: float, delta: float) -> float:
-    """Noise std over the clip norm C that makes one released row (ε, δ)-DP for its text. Exact.
-
-    Another text in its place moves the row by up to 2C, hence the factor.
-
-    Source: Balle and Wang (2018), arXiv:1805.06530, theorem 8.
-
-    >>> round(noise_multiplier(8.0, 1e-5), 3)
-    1.2
-    """
-    return 2 * gaussian.sigma_exact(epsilon, delta)
 
 
 def released(vectors: NDArray[Any], clip: float, release: Release) -> NDArray[np.float32]:

@@ -84,8 +84,11 @@ def _tokens(folder: Path) -> tuple[dict[str, int], bool]:
 
 
 def _table(folder: Path) -> NDArray[np.float32]:
-    from safetensors import safe_open
-
+    try:
+        import torch  # noqa: F401 - safetensors reads with it, since numpy knows no bfloat16
+        from safetensors import safe_open
+    except ImportError as missing:
+        raise ConfigError.about(WHERE, f"needs {missing.name}", "pip install 'sordino[lm]'") from None
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as content:
             for name in content.keys():  # noqa: SIM118 - not a dict
