@@ -192,8 +192,11 @@ class BoundedSum(_Sealed):
         step = grid * self.records * self.l2 / min(self.groups.values(), default=self.l2)
         scale = mechanism.scale(self.l2 + step * math.sqrt(d), None if self.l1 is None else self.l1 + step * d)
         noise = mechanism.draw(source, permit, scale, d)
-        exact = np.rint(self.__vector / grid) + np.rint(noise / grid)
-        return (exact * grid).astype(np.float32)
+        exact, steps = self.__vector / grid, noise / grid
+        np.rint(exact, out=exact)
+        exact += np.rint(steps, out=steps)
+        exact *= grid
+        return exact.astype(np.float32)
 
 
 _PROOF = object()
