@@ -123,6 +123,7 @@ def test_a_round_is_replayed_from_its_bytes(heart, monkeypatch, tmp_path):
         "local.noise_walk=0.9",
         "local.engine='oracle'",
         "local.people='records'",
+        "local.clipping='automatic'",
         "objective={ fedprox = { mu = 0.1 } }",
         "privacy={ epsilon = 8.0, noise_at = 'sum', silos_per_person = 1 }",
         "privacy={ epsilon = 8.0, unit = 'client', noise_at = 'coordinator' }",

@@ -27,6 +27,8 @@ def check(experiment: Experiment) -> None:
         )
     if local.people != "mean":
         raise ConfigError.about("local", "clips gradients", 'use "mean" with zeroth_order', people=local.people)
+    if local.clipping != "flat":
+        raise ConfigError.about("local", "clips gradients", 'use "flat" with zeroth_order', clipping=local.clipping)
     if local.noise_walk is not None:
         raise ConfigError.about("local", "fits gradients", "use lr with zeroth_order", noise_walk=local.noise_walk)
     if local.engine != "auto":

@@ -23,6 +23,7 @@ from sordino.privacy import events
 from sordino.privacy.kernel import Door, Private
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
+from tiny_lm import spec_of, texts, tiny
 
 torch.set_num_threads(1)
 
@@ -245,6 +246,22 @@ class TestSteps:
         for gone in (0, 11, 22):
             stay = torch.arange(23) != gone
             assert torch.equal(slopes.at(theta, along, PLAN, x[stay], y[stay]), whole[stay])
+
+    def test_texts_keep_every_bit(self, tmp_path):
+        """
+        A language model cuts off what is padding in all texts; the longest one must not show in the others' slopes.
+        """
+        model = models.build("text_classifier", {"base": str(tiny(tmp_path, "bert")), "adapter": {"lora": {"rank": 2}}})
+        module = model.build(spec_of(tmp_path), seed=1)
+        layout = Layout.of(module)
+        x, y = texts(lengths=(10, 3, 5, 2, 4, 6))
+        slopes = Slopes(module, layout, cross_entropy, rows=4)
+        theta, along = layout.flatten(module), lambda k: Directions(1, 0, layout.size)(0, k)
+
+        whole = slopes.at(theta, along, PLAN, x, y)
+
+        assert whole.abs().min() > 0
+        assert torch.equal(slopes.at(theta, along, PLAN, x[1:], y[1:]), whole[1:])
 
     def test_chunks_change_nothing_but_memory(self):
         """

@@ -27,6 +27,7 @@ from sordino.local.clipping._engine import per_example
 from sordino.local.evaluate import evaluating
 from sordino.local.layout import Layout
 from sordino.local.losses import Loss, cross_entropy
+from sordino.local.passes import records_per_pass
 from sordino.local.trainers._data import Data, Units, tensor
 from sordino.local.trainers.plans import ZerothSteps
 from sordino.privacy.kernel import BoundedSum, Private, Release
@@ -38,8 +39,8 @@ Scalars: TypeAlias = NDArray[np.float32]
 Along: TypeAlias = Callable[[int], Vector]
 """A step's directions by number. Drawn anew each time they are needed: none is kept, so memory does not grow with K."""
 
-ROWS, NUMBERS, TOKENS = 256, 2**18, 2**12
-"""Most records, input numbers and input tokens of one forward pass."""
+ROWS, NUMBERS = 256, 2**18
+"""Most records, and input numbers where they are no tokens, of one forward pass."""
 
 
 @dataclass(frozen=True)
@@ -170,8 +171,16 @@ class Slopes:
         parts = []
         for start in range(0, len(y), self.rows):
             rows = torch.arange(start, start + self.rows, device=x.device) % len(y)
-            parts.append(per_example(self.loss(self.model(x[rows]), y[rows]), self.rows).double())
+            inputs, targets = self._shaped(x[rows], y[rows])
+            parts.append(per_example(self.loss(self.model(inputs), targets), len(targets)).double()[: self.rows])
         return torch.cat(parts)[: len(y)].cpu()
+
+    def _shaped(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The examples, and for a model that cuts padding off a text without any: then none is cut, whoever is here."""
+        padding = getattr(self.model, "padding", None)
+        if padding is None:
+            return x, y
+        return torch.cat([x, torch.full_like(x[:1], 0 if padding else 1)]), torch.cat([y, y[:1]])
 
 
 def _bounded(slopes: Tensor, groups: NDArray[np.int64] | None, plan: ZerothSteps) -> BoundedSum:
@@ -202,7 +211,7 @@ def _checked(released: Vector, plan: ZerothSteps) -> Vector:
 
 def _rows_at_once(x: Tensor, plan: ZerothSteps) -> int:
     """A public number of examples per forward pass: two at least, since a lone one is computed by other kernels."""
-    entries = max(1, math.prod(x.shape[1:]))
-    most = max(2, min(ROWS, (NUMBERS if x.is_floating_point() else TOKENS) // entries))
+    fits = min(ROWS, NUMBERS // max(1, math.prod(x.shape[1:]))) if x.is_floating_point() else records_per_pass(x, ROWS)
+    most = max(2, plan.micro_batch or fits)
     likely = math.ceil(plan.expected_batch + 3 * math.sqrt(plan.expected_batch))
     return min(most, max(2, likely)) if plan.unit is Unit.RECORD else most
