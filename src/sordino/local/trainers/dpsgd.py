@@ -7,8 +7,10 @@ Everything right of `release` is post-processing. Before it, nothing has a value
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from sordino.core.errors import PrivacyError
@@ -17,7 +19,8 @@ from sordino.local.clipping import ClippingEngine, engines
 from sordino.local.layout import Layout
 from sordino.local.losses import Loss, cross_entropy
 from sordino.local.objectives import Objective
-from sordino.local.trainers._data import Data, Units, tensor
+from sordino.local.trainers._data import Data, tensor
+from sordino.local.trainers._pools import pools, step_sum
 from sordino.local.trainers.plans import PrivateSteps
 from sordino.privacy.kernel import Release
 from sordino.privacy.noise import NoiseSource
@@ -35,6 +38,7 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
     objective: Objective,
     loss: Loss = cross_entropy,
     engine: ClippingEngine | None = None,
+    labels: NDArray[Any] | None = None,
 ) -> Vector:
     """The change that a silo's private steps make to the parameters.
 
@@ -49,6 +53,7 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
         objective: Added outside the clip.
         loss: One loss per example.
         engine: The clipping engine; left out, one by the plan's name.
+        labels: The public group of each record, where the plan tells groups apart.
 
     Returns:
         θ_end − θ_start, shape (d,): released.
@@ -56,7 +61,8 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
     Guarantee:
         The result depends on the data through exactly `plan.steps` releases, of sums that one unit moves by at
         most `plan.clip`, if examples do not influence each other in the model (`sordino.local.probe`). With
-        `records_per_person` K, a person moves them by at most K · `plan.clip`, a record at a time.
+        `records_per_person` K, a person moves them by at most K · `plan.clip`, a record at a time. With groups, a
+        record moves them by at most its group's share of `plan.clip`.
 
     Raises:
         PrivacyError: A release was refused, or has another shape than the model.
@@ -64,20 +70,14 @@ def train_private(  # noqa: PLR0913 - the parts of a private step come from diff
 
     Source: Abadi et al. (2016), arXiv:1607.00133, algorithm 1, with a public divisor.
     """
-    units = Units(data, plan.unit, plan.records_per_person)
+    parts = pools(data, labels, plan)
     x, y = tensor(model, data[0]), tensor(model, data[1])
     clipping = engine or engines.build(plan.engine, {})
     theta, velocity = np.array(start, dtype=np.float32), np.zeros(layout.size, dtype=np.float32)
     for _ in range(plan.steps):
         layout.restore(model, theta)
-        rows = units.draw(plan.batch, source)
-        picked = torch.from_numpy(rows).to(x.device)
-        batch = (x, y) if len(rows) == len(x) else (x[picked], y[picked])
-        groups = units.groups(rows)
-        total = clipping.clipped_sum(
-            model, loss, batch, norm=plan.clip, unit=units.clipped, groups=groups, rule=plan.clipping
-        ).total
-        released = checked(release(units.bounded(total)), layout)
+        total = step_sum(parts, model, loss, x, y, plan, source, clipping)
+        released = checked(release(total), layout)
         gradient = released / np.float32(plan.expected_batch) + objective.regulariser(theta, start)
         velocity = np.float32(plan.momentum) * velocity + gradient
         theta = theta - np.float32(plan.lr) * velocity

@@ -14,6 +14,26 @@ UPLINK_BYTES = 64
 
 
 @dataclass(frozen=True)
+class GroupSteps:
+    """How the records of one public group take part in a step.
+
+    Args:
+        name: The group; None for all records.
+        batch: Rate at which its records join, or `"full"`.
+        share: Its clip over the plan's, in (0, 1].
+    """
+
+    name: str | None
+    batch: float | Literal["full"]
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        checks.rate("group", share=self.share)
+        if self.batch != "full":
+            checks.rate("group", batch=self.batch)
+
+
+@dataclass(frozen=True)
 class PrivateSteps:
     """DP-SGD steps; each is one release.
 
@@ -29,6 +49,7 @@ class PrivateSteps:
         momentum: Of released gradients.
         records_per_person: For the unit `user`: records join one by one and are clipped one by one, and at most so
             many of a person's count. Left out, a person joins as a whole and their mean gradient is clipped.
+        groups: Public groups with rates and clips of their own, for the unit `record`; then `batch` serves nobody.
     """
 
     steps: int
@@ -41,12 +62,15 @@ class PrivateSteps:
     unit: Unit = Unit.RECORD
     momentum: float = 0.0
     records_per_person: int | None = None
+    groups: tuple[GroupSteps, ...] = ()
 
     def __post_init__(self) -> None:
         checks.count("steps", steps=self.steps)
         checks.positive("steps", lr=self.lr, clip=self.clip, expected_batch=self.expected_batch)
         if self.records_per_person is not None:
             checks.count("steps", records_per_person=self.records_per_person)
+        if self.groups and self.unit is not Unit.RECORD:
+            raise ConfigError.about("steps", "tells groups of records apart", "drop the groups", unit=self.unit.value)
         if self.batch != "full":
             checks.rate("steps", batch=self.batch)
         if self.unit is Unit.CLIENT:
