@@ -40,48 +40,50 @@ def clipped_sums(
     weights = torch.where(present.flatten(), weights, 0.0)
     sums = torch.empty(present.shape[1], groups[-1].stop, dtype=torch.float64, device=present.device)
     for each, weight, group in zip(shares, weights, groups, strict=True):
-        totals(each, weight.view(present.shape), sums[:, group.start : group.stop])
+        totals(each, weight.view(present.shape), finite.view(present.shape), sums[:, group.start : group.stop])
     nonfinite = (~finite.view(present.shape) & present).sum(0).tolist()
     certified = [certify(each, unit=Unit.RECORD, l2=norm) for each in sums.cpu().numpy()]
     return [Clipped(total, count) for total, count in zip(certified, nonfinite, strict=True)]
 
 
-def totals(share: Share, weights: Tensor, out: Tensor) -> None:
+def totals(share: Share, weights: Tensor, finite: Tensor, out: Tensor) -> None:
     """Each silo's weighted sum over its examples.
 
     Args:
         share: Of one parameter.
         weights: Shape (examples, silos), float64.
+        finite: Which examples count at all, shape (examples, silos): zero times infinity is not zero.
         out: Filled; shape (silos, numel), float64.
     """
     if any(isinstance(part, Rows) for part in share.parts):
-        each = _by_silo(share.rows(), weights).double()
+        each = _by_silo(share.rows(), finite).double()
         out.copy_(torch.bmm(weights.T[:, None], each).flatten(1))
         return
-    out.zero_()
-    for part in share.parts:
-        if isinstance(part, Outer):
-            _add_outer(part, weights, out)
+    outer = [part for part in share.parts if isinstance(part, Outer)]
+    for i, part in enumerate(outer):
+        _outer_totals(part, weights, finite, out, add=i > 0)
 
 
-def _add_outer(part: Outer, weights: Tensor, out: Tensor) -> None:
+def _outer_totals(part: Outer, weights: Tensor, finite: Tensor, out: Tensor, *, add: bool) -> None:
     """Positions of all of a silo's examples are one axis of one product per silo."""
     silos, width = weights.shape[1], part.right.shape[2]
-    right = (_by_silo(part.right, weights).double() * weights.T[:, :, None, None]).reshape(silos, -1, width)
+    scale = weights.T[:, :, None, None]
+    right = _by_silo(part.right, finite).double()
     if part.tokens:
         offset = torch.arange(silos, device=right.device)[None, :, None] * part.height
         tokens = (part.left.view(*weights.shape, -1) + offset).transpose(0, 1)
         table = torch.zeros(silos * part.height, width, dtype=right.dtype, device=right.device)
-        out.add_(table.index_add_(0, tokens.flatten(), right.flatten(0, 1)).view(silos, -1))
+        made = table.index_add_(0, tokens.flatten(), (right * scale).flatten(0, 2)).view(silos, -1)
+        out.copy_(out + made if add else made)
         return
-    left = _by_silo(part.left, weights).double().reshape(silos, -1, part.height)
-    out.view(silos, part.height, width).baddbmm_(left.transpose(1, 2), right)
+    left = (_by_silo(part.left, finite).double() * scale).reshape(silos, -1, part.height)
+    whole = out.view(silos, part.height, width)
+    whole.baddbmm_(left.transpose(1, 2), right.reshape(silos, -1, width), beta=1.0 if add else 0.0)
 
 
-def _by_silo(values: Tensor, weights: Tensor) -> Tensor:
-    """Shape (silos, examples, ...), with zeros where the weight is zero: zero times infinity is not zero."""
-    each = values.view(*weights.shape, *values.shape[1:]).transpose(0, 1)
-    kept = weights.T > 0
-    if bool(kept.all()):
+def _by_silo(values: Tensor, finite: Tensor) -> Tensor:
+    """Shape (silos, examples, ...), with zeros for examples that do not count."""
+    each = values.view(*finite.shape, *values.shape[1:]).transpose(0, 1)
+    if bool(finite.all()):
         return each
-    return torch.where(kept.view(*kept.shape, *[1] * (values.dim() - 1)), each, 0.0)
+    return torch.where(finite.T.view(*finite.T.shape, *[1] * (values.dim() - 1)), each, 0.0)

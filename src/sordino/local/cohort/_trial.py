@@ -110,7 +110,7 @@ class Trial:
         ones = batch.present.double()
         sums = torch.empty(self.clients, self.layout.size, dtype=torch.float64, device=twin.device)
         for each, group in zip(shares, self.layout.groups, strict=True):
-            totals(each, ones, sums[:, group.start : group.stop])
+            totals(each, ones, torch.ones_like(batch.present), sums[:, group.start : group.stop])
         means = sums.cpu().numpy() / batch.present.sum(0).cpu().numpy()[:, None]
         return all(near(-mean, change) for mean, change in zip(means, self.one_by_one(), strict=True))
 

@@ -92,18 +92,21 @@ def _bucket(
     objective: Objective,
 ) -> list[Vector]:
     datas = [silo.member.load() for silo in silos]
-    thetas = [np.array(start, dtype=np.float32) for _ in silos]
-    velocities = [np.zeros_like(theta) for theta in thetas]
+    theta = np.tile(np.asarray(start, dtype=np.float32), (len(silos), 1))
+    velocity = np.zeros_like(theta) if silos[0].plan.momentum else None
     for step in range(silos[0].plan.steps):
-        released = _released(twin, silos, datas, [each[step] for each in rows], np.stack(thetas))
+        released = _released(twin, silos, datas, [each[step] for each in rows], theta)
         for i, (silo, each) in enumerate(zip(silos, released, strict=True)):
-            plan = silo.plan
-            gradient = each / np.float32(plan.expected_batch) + objective.regulariser(thetas[i], start)
-            velocities[i] = np.float32(plan.momentum) * velocities[i] + gradient
-            thetas[i] = thetas[i] - np.float32(plan.lr) * velocities[i]
-        if not all(np.isfinite(theta).all() for theta in thetas):
+            gradient = each / np.float32(silo.plan.expected_batch)
+            if objective.pulls:
+                gradient += objective.regulariser(theta[i], start)
+            if velocity is not None:
+                velocity[i] = gradient = np.float32(silo.plan.momentum) * velocity[i] + gradient
+            gradient *= np.float32(silo.plan.lr)
+            theta[i] -= gradient
+        if not np.isfinite(theta).all():
             raise EngineError.about("cohort", "the parameters are not finite: training diverged", "lower the rate")
-    return [theta - start for theta in thetas]
+    return list(theta - start)
 
 
 def _released(
@@ -111,10 +114,10 @@ def _released(
     silos: Sequence[Silo],
     datas: Sequence[Data],
     rows: Sequence[NDArray[np.int64]],
-    thetas: Vector,
+    theta: Vector,
 ) -> list[Vector]:
     """One release per silo: its clipped sum at its own parameters, plus its noise."""
-    batch = padded(datas, rows, twin.device)
-    shares = twin.shares(split(twin.layout, torch.from_numpy(thetas).to(twin.device)), batch)
-    sums = clipped_sums(shares, twin.layout.groups, batch.present, norm=silos[0].plan.clip)
+    batch, plan = padded(datas, rows, twin.device), silos[0].plan
+    shares = twin.shares(split(twin.layout, torch.from_numpy(theta).to(twin.device)), batch)
+    sums = clipped_sums(shares, twin.layout.groups, batch.present, norm=plan.clip, rule=plan.clipping)
     return [checked(silo.release(each.total), twin.layout) for silo, each in zip(silos, sums, strict=True)]
