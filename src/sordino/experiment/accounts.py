@@ -19,6 +19,7 @@ from sordino.core.registry import single
 from sordino.core.types import Adjacency, NoiseAt, Unit
 from sordino.experiment import soundness
 from sordino.experiment.config import Experiment
+from sordino.experiment.groups import Tiers
 from sordino.federation.mechanisms import mechanisms
 from sordino.federation.sampling import Sampler, samplers
 from sordino.privacy import events
@@ -39,12 +40,14 @@ class Account:
         client: Its position among the clients; None when it stands for all.
         units: Protected units behind it: the n of δ < 1/n.
         epsilon: Its limit, if epsilon is given.
+        group: The public group of its records, where groups have accounts of their own.
     """
 
     name: str
     client: int | None
     units: int
     epsilon: float | None
+    group: str | None = None
 
 
 def sampler_of(experiment: Experiment) -> Sampler:
@@ -59,8 +62,10 @@ def mechanism_of(experiment: Experiment, noise_multiplier: float) -> Any:
     return mechanisms.build(experiment.privacy.mechanism, {"noise_multiplier": noise_multiplier / clips})
 
 
-def accounts(experiment: Experiment, names: Sequence[str], units: Sequence[int]) -> tuple[Account, ...]:
-    """The accounts of an experiment over the named clients.
+def accounts(
+    experiment: Experiment, names: Sequence[str], units: Sequence[int], tiers: Sequence[Tiers] = ()
+) -> tuple[Account, ...]:
+    """The accounts of an experiment over the named clients; one per silo and group, where there are `tiers`.
 
     Raises:
         ConfigError: A combination of unit, place of noise and sampling that is not offered.
@@ -70,6 +75,12 @@ def accounts(experiment: Experiment, names: Sequence[str], units: Sequence[int])
     soundness.check(experiment, sampler)
     if privacy.unit is Unit.CLIENT and not sampler.public:
         return (Account(CLIENTS, None, len(names), privacy.epsilon),)
+    if tiers:
+        return tuple(
+            Account(f"{name}/{group}", client, count, experiment.groups[group].epsilon, group)
+            for client, (name, silo) in enumerate(zip(names, tiers, strict=True))
+            for group, count in silo.items()
+        )
 
     def limit(name: str) -> float | None:
         own = experiment.silos.get(name)
@@ -78,11 +89,14 @@ def accounts(experiment: Experiment, names: Sequence[str], units: Sequence[int])
     return tuple(Account(name, i, n, limit(name)) for i, (name, n) in enumerate(zip(names, units, strict=True)))
 
 
-def charged_event(experiment: Experiment, noise_multiplier: float, population: int) -> Event:
-    """What one release costs one account: the noise under the sampling that really runs."""
+def charged_event(experiment: Experiment, noise_multiplier: float, population: int, group: str | None = None) -> Event:
+    """What one release costs one account: the noise under the sampling that really runs; `group` as in `Account`."""
     privacy = experiment.privacy
     if experiment.local.records_per_person is not None:
         return events.records_of_person(experiment.local.records_per_person, experiment.local.rate, noise_multiplier)
+    if group is not None:
+        rate, share = terms_of(experiment, group)
+        return events.poisson(rate, events.gaussian(noise_multiplier / share))
     noise: Event = mechanism_of(experiment, noise_multiplier).event()
     if privacy.unit is not Unit.CLIENT:
         return events.poisson(experiment.local.rate, noise)
@@ -91,10 +105,18 @@ def charged_event(experiment: Experiment, noise_multiplier: float, population: i
     return sampler_of(experiment).event(noise, population)
 
 
-def charged_events(experiment: Experiment, client: int | None, noise_multiplier: float, population: int) -> Events:
-    """Everything the run charges one account, as (event, count); `client` as in `Account`."""
+def charged_events(
+    experiment: Experiment, client: int | None, noise_multiplier: float, population: int, group: str | None = None
+) -> Events:
+    """Everything the run charges one account, as (event, count); `client` and `group` as in `Account`."""
     count = releases(experiment, client, population, experiment.count)
-    return ((charged_event(experiment, noise_multiplier, population), count),) if count else ()
+    return ((charged_event(experiment, noise_multiplier, population, group), count),) if count else ()
+
+
+def terms_of(experiment: Experiment, group: str) -> tuple[float, float]:
+    """At which rate a group's records join, and which share of the clip they may reach."""
+    own = experiment.groups[group]
+    return own.rate or experiment.local.rate, own.share or 1.0
 
 
 def releases(experiment: Experiment, client: int | None, population: int, rounds: int) -> int:

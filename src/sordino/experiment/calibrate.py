@@ -3,6 +3,7 @@
     epsilon, rounds, rate              ──► noise multiplier, per account
     epsilon, noise, rounds = "fit"     ──► the most rounds that every account can pay for
     epsilon, noise, batch = "fit"      ──► the largest rate
+    epsilon of each group, rate        ──► noise, and the rate or clip share of each group
     all given                          ──► refused if an account cannot pay
 
 Always on the safe side: what is found costs every account at most its epsilon.
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sordino.core.errors import BudgetRefused, ConfigError
 from sordino.core.types import NoiseAt
-from sordino.experiment import config
+from sordino.experiment import config, individual
 from sordino.experiment.accounts import Account
 from sordino.experiment.config import FIT, Experiment
 from sordino.experiment.pricing import Pricing
@@ -49,6 +50,9 @@ class Calibration:
             BudgetRefused: Nothing is left open, and it does not fit.
         """
         privacy = self.experiment.privacy
+        if self.experiment.groups:
+            experiment, noise = individual.found(self.pricing, self.accounts)
+            return experiment, [noise] * len(self.accounts)
         open_ = [
             name
             for name, value in (("rounds", self.experiment.rounds), ("local.batch", self.experiment.local.batch))

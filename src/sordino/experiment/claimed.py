@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sordino.core.types import Unit
+from sordino.experiment.groups import accounts_per_person
 from sordino.experiment.plan import Plan
 from sordino.ledger import Claim
 from sordino.privacy import events
@@ -14,6 +15,5 @@ def claimed_epsilon(plan: Plan, claims: tuple[Claim, ...]) -> float:
     if plan.experiment.privacy.unit is Unit.CLIENT:
         return max(claim.epsilon for claim in claims)
     charged = {c.account: [(events.from_key(key), count) for key, count in c.planned] for c in claims}
-    return federation_epsilon(
-        charged, plan.delta, adjacency=plan.adjacency, silos_per_person=plan.experiment.privacy.silos_per_person
-    )
+    at_most = accounts_per_person(plan.experiment, len(plan.clients))
+    return federation_epsilon(charged, plan.delta, adjacency=plan.adjacency, silos_per_person=at_most)

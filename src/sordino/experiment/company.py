@@ -30,7 +30,7 @@ def company(
     expected = paying.sampler_of(experiment).expected(len(population))
     whole = privacy.non_private or privacy.unit is Unit.CLIENT
     records = privacy.unit is Unit.RECORD and privacy.noise_at is NoiseAt.SILO and local.method == "gradient"
-    records = records and local.clipping == "flat"
+    records = records and local.clipping == "flat" and not experiment.groups
     if privacy.non_private and local.batch != "full":  # batches whose size follows each client's
         return None, None
     if way == "loop" or (way == "auto" and expected < FEWEST) or not (whole or records):

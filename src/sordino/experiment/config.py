@@ -2,7 +2,7 @@
 
 Experiment
 ├── data, partition, model, objective     what is learnt, from whom   (one named table each)
-├── privacy, silos, budget                what is promised            (Privacy, SiloTable, Budget)
+├── privacy, silos, groups, budget        what is promised            (Privacy, SiloTable, GroupTable, Budget)
 ├── local                                 what a silo does in a round (Local)
 ├── sampling, stages, strategy, average   how updates become a model
 └── evaluation, compare, simulation       what is measured, and where it is only a simulation
@@ -92,6 +92,24 @@ class SiloTable:
 
 
 @dataclass(frozen=True)
+class GroupTable:
+    """A public group's own terms, for the records that the data set's `group` column puts into it.
+
+    Args:
+        epsilon: Its limit, at most `privacy.epsilon`.
+        rate: At which its records join a step: found by the plan.
+        share: Its clip over `local.clip`: found by the plan.
+    """
+
+    epsilon: float
+    rate: float | None = None
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.sensible("groups", epsilon=self.epsilon)
+
+
+@dataclass(frozen=True)
 class Budget:
     """What each account may spend over all runs in its ledger. Left out, a ledger pays for one run of this plan."""
 
@@ -126,6 +144,8 @@ class Local:
         people: For the unit `user`: clip the `mean` gradient of each person who joins, or let `records` join and be
             clipped one by one.
         records_per_person: With `people = "records"`: at most so many of a person's records ever count.
+        individual: Give each of `[groups]` its own epsilon: `sample` by how often its records join, `scale` by how
+            hard they are clipped. Who is in which group is public.
     """
 
     lr: float | None = None
@@ -144,6 +164,7 @@ class Local:
     radius: float = 1e-3
     people: Literal["mean", "records"] = "mean"
     records_per_person: int | None = None
+    individual: Literal["sample", "scale"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("lr", "noise_walk", "clip"):
@@ -255,6 +276,7 @@ class Experiment:
     weights: Literal["size", "uniform", "noise_aware"] = "size"
     average: float = 0.0
     silos: dict[str, SiloTable] = field(default_factory=dict)
+    groups: dict[str, GroupTable] = field(default_factory=dict)
     budget: Budget | None = None
     ledger: str | None = None
     evaluation: Evaluation = Evaluation()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sordino.core.types import NoiseAt, Unit
 from sordino.experiment import accounts as paying
+from sordino.experiment.groups import accounts_per_person
 from sordino.experiment.pricing import Pricing
 from sordino.privacy import events
 from sordino.privacy.silos import federation_epsilon
@@ -30,6 +31,7 @@ class AccountPlan:
         releases: Noised releases that touch it.
         charges: Event keys with counts.
         limit: The epsilon asked for, if any.
+        group: The public group of its records, where groups have accounts of their own.
     """
 
     name: str
@@ -40,6 +42,7 @@ class AccountPlan:
     releases: int
     charges: tuple[tuple[str, int], ...]
     limit: float | None
+    group: str | None = None
 
     @property
     def events(self) -> Events:
@@ -53,17 +56,18 @@ def account_plans(
     """Every account with its charges and their price."""
     result = []
     for account, z in zip(accounts, multipliers, strict=True):
-        charged = pricing.events(account.client, z)
+        charged = pricing.events(account.client, z, account.group)
         result.append(
             AccountPlan(
                 name=account.name,
                 client=account.client,
                 units=account.units,
-                epsilon=pricing.epsilon(account.client, z),
+                epsilon=pricing.epsilon(account.client, z, account.group),
                 noise_multiplier=z,
                 releases=sum(count for _, count in charged),
                 charges=tuple((events.key(event), count) for event, count in charged),
                 limit=account.epsilon,
+                group=account.group,
             )
         )
     return tuple(result)
@@ -80,7 +84,7 @@ def views(pricing: Pricing, charged: Sequence[AccountPlan]) -> dict[str, float]:
         {account.name: account.events for account in charged},
         pricing.delta,
         adjacency=pricing.adjacency,
-        silos_per_person=privacy.silos_per_person,
+        silos_per_person=accounts_per_person(pricing.experiment, pricing.clients),
     )
     if privacy.noise_at is NoiseAt.SILO:
         return {"final model": epsilon, "another silo": epsilon, "coordinator": epsilon, "all others together": epsilon}

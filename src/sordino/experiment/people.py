@@ -13,6 +13,7 @@ import numpy as np
 from sordino.core.errors import ConfigError
 from sordino.core.types import Unit
 from sordino.experiment.config import Experiment
+from sordino.experiment.groups import parts, silo_tiers
 from sordino.experiment.population import Population
 
 
@@ -45,12 +46,14 @@ def refuse(experiment: Experiment) -> None:
     _refuse_cap(experiment)
 
 
-def contributors(experiment: Experiment, population: Population, client: int) -> int:
-    """How many parts a silo's sum is made of when all join: units, or records under a cap per person.
+def contributors(experiment: Experiment, population: Population, client: int) -> float:
+    """How many parts a silo's sum is made of when all join: units, records under a cap per person, or of groups.
 
     Public by declaration, as all counts of a population are: divisors and weights are made of them.
     """
     cap, user = experiment.local.records_per_person, population.train.examples.user
+    if experiment.groups:
+        return parts(experiment, silo_tiers(population, client))
     if cap is None:
         return population.units[client]
     if user is None:

@@ -22,6 +22,7 @@ from sordino.experiment import config
 from sordino.experiment.calibrate import Calibration
 from sordino.experiment.config import FIT, Experiment
 from sordino.experiment.forecast import Forecast, forecast
+from sordino.experiment.groups import tiers
 from sordino.experiment.guarantee import AccountPlan, account_plans, views
 from sordino.experiment.people import contributors
 from sordino.experiment.population import Population
@@ -91,17 +92,19 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
         return _non_private(experiment, population, size)
     delta = _delta(experiment, population)
     adjacency = paying.adjacency_of(experiment)
-    accounts = paying.accounts(experiment, population.names, population.units)
+    accounts = paying.accounts(experiment, population.names, population.units, tiers(experiment, population))
     wanted = Pricing(experiment, len(population), delta, adjacency)
     experiment, multipliers = Calibration(wanted, accounts).found()
     pricing = replace(wanted, experiment=experiment)
     charged = account_plans(pricing, accounts, multipliers)
     _check_budget(experiment, charged, delta)
-    weights, outlook = forecast(experiment, population, [a.noise_multiplier for a in charged], size)
+    # Groups of a silo share its noise; otherwise an account is a client, or all of them.
+    noise = [charged[0].noise_multiplier] if experiment.groups else [a.noise_multiplier for a in charged]
+    weights, outlook = forecast(experiment, population, noise, size)
     experiment = _with_step_size(experiment, outlook, size)
     worst = max(charged, key=lambda a: a.epsilon)
     if check_learning:
-        outlook.refuse_if_hopeless(experiment, partial(pricing.epsilon, worst.client))
+        outlook.refuse_if_hopeless(experiment, partial(pricing.epsilon, worst.client, group=worst.group))
     return Plan(
         experiment=experiment,
         adjacency=adjacency,
@@ -225,7 +228,7 @@ def _digest(
         "delta": delta,
         "charges": [(a.name, a.charges) for a in charged],
     }
-    if experiment.local.records_per_person is not None:
+    if experiment.local.records_per_person is not None or experiment.groups:
         body["contributors"] = [contributors(experiment, population, i) for i in range(len(population))]
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -35,11 +35,11 @@ class Pricing:
         """The same with some of the experiment changed, as by `config.changed`."""
         return replace(self, experiment=config.changed(self.experiment, **values))
 
-    def events(self, client: int | None, noise_multiplier: float) -> Events:
-        """Everything the run charges one account, as (event, count); `client` as in `accounts.Account`."""
-        return paying.charged_events(self.experiment, client, noise_multiplier, self.clients)
+    def events(self, client: int | None, noise_multiplier: float, group: str | None = None) -> Events:
+        """Everything the run charges one account, as (event, count); `client` and `group` as in `accounts.Account`."""
+        return paying.charged_events(self.experiment, client, noise_multiplier, self.clients, group)
 
-    def epsilon(self, client: int | None, noise_multiplier: float) -> float:
+    def epsilon(self, client: int | None, noise_multiplier: float, group: str | None = None) -> float:
         """The price of those events; 0 where there are none."""
-        charged = self.events(client, noise_multiplier)
+        charged = self.events(client, noise_multiplier, group)
         return best_epsilon(charged, self.delta, adjacency=self.adjacency).epsilon if charged else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import NoiseAt, Unit
-from sordino.experiment import people, zeroth_order
+from sordino.experiment import groups, people, zeroth_order
 from sordino.experiment.config import Experiment
 from sordino.federation.pipeline import Pipeline
 from sordino.federation.sampling import Sampler
@@ -35,6 +35,7 @@ def _refuse_for_records(experiment: Experiment, sampler: Sampler) -> None:
     privacy, local = experiment.privacy, experiment.local
     zeroth_order.check(experiment)
     people.check(experiment)
+    groups.check(experiment)
     if privacy.noise_at is NoiseAt.COORDINATOR:
         raise PrivacyError.about(
             "privacy", "would send un-noised record gradients", 'use noise_at = "silo"', noise_at="coordinator"
@@ -71,6 +72,7 @@ def _refuse_for_clients(experiment: Experiment, sampler: Sampler) -> None:
     privacy, local = experiment.privacy, experiment.local
     zeroth_order.refuse(experiment)
     people.refuse(experiment)
+    groups.refuse(experiment)
     if privacy.noise_at is NoiseAt.SUM:
         raise ConfigError.about("privacy", "is not offered yet for clients", "use coordinator", noise_at="sum")
     pipeline = Pipeline.from_tables(experiment.stages)
@@ -118,6 +120,7 @@ def check_without_privacy(experiment: Experiment) -> None:
         )
     zeroth_order.refuse(experiment)
     people.refuse(experiment)
+    groups.refuse(experiment)
     require_step_size(experiment)
 
 

@@ -90,5 +90,5 @@ def _other(experiment: Experiment, population: Population) -> Experiment:
     return config.changed(found, local__batch=min(1.0, rate))
 
 
-def _parts(experiment: Experiment, population: Population) -> int:
+def _parts(experiment: Experiment, population: Population) -> float:
     return sum(contributors(experiment, population, client) for client in range(len(population)))

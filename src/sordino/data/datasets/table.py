@@ -33,6 +33,7 @@ class Table:
         path: The file: .parquet or .pq, anything else is read as CSV with a header.
         client: Column that names the client, for the natural partition.
         user: Column that names the person behind a record, for the unit `user`.
+        group: Column of a public label that sets a record's budget, e.g. its tier of consent.
         features: Columns to predict from; all others where None.
         ranges: Public lowest and highest value by column: scaled to [-1, 1], clamped outside. A numeric
             column without a range is taken as it is.
@@ -58,6 +59,7 @@ class Table:
     path: str | None = None
     client: str | None = None
     user: str | None = None
+    group: str | None = None
     features: tuple[str, ...] | None = None
     ranges: dict[str, tuple[float, ...]] = field(default_factory=dict)
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class Table:
             classes=classes,
             client=None if self.client is None else np.array(_texts(frame, self.client)),
             user=None if self.user is None else np.array(_texts(frame, self.user)),
+            group=None if self.group is None else np.array(_texts(frame, self.group)),
             public=self.public,
             source=self.source,
             licence=self.licence,
@@ -99,7 +102,7 @@ class Table:
 
     def _columns(self, present: list[str]) -> list[str]:
         """The feature columns, after every column named anywhere was found."""
-        roles = [name for name in (self.label, self.client, self.user) if name is not None]
+        roles = [name for name in (self.label, self.client, self.user, self.group) if name is not None]
         for name in (*roles, *(self.features or ()), *self.ranges, *self.categories):
             if name not in present:
                 raise ConfigError.about(WHERE, f"has no column {name!r}", nearest(name, present))

@@ -10,11 +10,13 @@ import numpy as np
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Update, Vector
+from sordino.experiment import accounts as paying
+from sordino.experiment.config import Experiment
 from sordino.experiment.people import contributors
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
 from sordino.federation.aggregators.sum import Sum
 from sordino.local.trainers.dpsgd import train_private
-from sordino.local.trainers.plans import PrivateSteps
+from sordino.local.trainers.plans import GroupSteps, PrivateSteps
 from sordino.privacy.permits import Line, Reservation
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ class RecordAtSilo(Setting):
             for client, change in _side_by_side(setup, [int(client) for client in clients], start, charge):
                 yield Update(vector=setup.plan.weights[client] * change)
 
-        fits = setup.twin is not None and setup.twin.layout == setup.layout
+        fits = setup.twin is not None and not setup.experiment.groups and setup.twin.layout == setup.layout
         updates = setup.engine.run(plan, cohort, model, work, together if fits else None)
         total = Sum().reduce(updates, setup.layout.size)
         # All weights sum to 1; a cohort holds its expected share of them, a public number.
@@ -60,10 +62,11 @@ def _change(setup: Setup, client: int, start: Vector, plan: RoundPlan, reservati
             (silo.x, silo.y, silo.user),
             begin,
             steps_of(setup, client),
-            release=setup.door([setup.account(client)], reservation),
+            release=setup.exit(client, reservation),
             source=setup.source,
             objective=setup.objective,
             engine=setup.clipping,
+            labels=silo.group,
         )
     return part.spread(change)
 
@@ -99,4 +102,10 @@ def steps_of(setup: Setup, client: int) -> PrivateSteps:
         unit=setup.unit,
         momentum=local.momentum,
         records_per_person=local.records_per_person,
+        groups=tuple(_group(setup.experiment, account.group) for account in setup.accounts(client) if account.group),
     )
+
+
+def _group(experiment: Experiment, name: str) -> GroupSteps:
+    rate, share = paying.terms_of(experiment, name)
+    return GroupSteps(name, "full" if rate == 1 else rate, share)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -23,7 +23,7 @@ from sordino.federation.engines import Engine
 from sordino.federation.pipeline import Pipeline
 from sordino.local.models import Model, active_names
 from sordino.privacy import events
-from sordino.privacy.kernel import Door
+from sordino.privacy.kernel import Door, GroupDoor, Release
 from sordino.privacy.noise import NoiseSource
 from sordino.privacy.permits import Line, Reservation
 
@@ -105,15 +105,28 @@ class Setup:
 
     def account(self, client: int) -> AccountPlan:
         """The account that pays for a client's releases."""
-        accounts = self.plan.accounts
-        return accounts[client] if accounts[0].client is not None else accounts[0]
+        return self.accounts(client)[0]
+
+    def accounts(self, client: int) -> list[AccountPlan]:
+        """The accounts that pay for a client's releases: one, or one per group of its records."""
+        everyone = self.plan.accounts
+        if everyone[0].client is None:
+            return [everyone[0]]
+        return self._by_client[client]
+
+    @cached_property
+    def _by_client(self) -> list[list[AccountPlan]]:
+        found: list[list[AccountPlan]] = [[] for _ in range(len(self.population))]
+        for account in self.plan.accounts:
+            found[cast("int", account.client)].append(account)
+        return found
 
     def lines(self, cohort: Cohort, releases: int) -> list[Line]:
         """What a round with this cohort charges: `releases` per account that takes part."""
         payers = self.payers(cohort)
-        unlike = {account.noise_multiplier: account for account in payers}
-        keys = {noise: events.key(self.charged(account)) for noise, account in unlike.items()}
-        return [Line(a.name, self.unit, keys[a.noise_multiplier], releases) for a in payers]
+        unlike = {(account.noise_multiplier, account.group): account for account in payers}
+        keys = {terms: events.key(self.charged(account)) for terms, account in unlike.items()}
+        return [Line(a.name, self.unit, keys[a.noise_multiplier, a.group], releases) for a in payers]
 
     def payers(self, cohort: Cohort) -> list[AccountPlan]:
         """The accounts that a round with this cohort charges.
@@ -121,11 +134,25 @@ class Setup:
         A shared account pays even when nobody was drawn: an empty cohort still releases noise.
         """
         shared = self.plan.accounts[0].client is None
-        return [self.plan.accounts[0]] if shared else [self.account(int(client)) for client in cohort]
+        return [self.plan.accounts[0]] if shared else [a for client in cohort for a in self.accounts(int(client))]
 
     def charged(self, account: AccountPlan) -> Any:
         """One release's event for an account."""
-        return paying.charged_event(self.experiment, account.noise_multiplier, len(self.population))
+        return paying.charged_event(self.experiment, account.noise_multiplier, len(self.population), account.group)
+
+    def exit(self, client: int, reservation: Reservation) -> Release:
+        """The exit of a client's own releases, that its account or its groups' accounts have paid for."""
+        accounts = self.accounts(client)
+        if accounts[0].group is None:
+            return self.door(accounts, reservation)
+        largest = max(paying.terms_of(self.experiment, str(a.group))[1] for a in accounts)
+        return GroupDoor(
+            # Over the largest clip of the groups that are here: the same noise in every silo.
+            mechanism=paying.mechanism_of(self.experiment, accounts[0].noise_multiplier / largest),
+            charges={str(a.group): (a.name, self.charged(a)) for a in accounts},
+            reservation=reservation,
+            source=self.source,
+        )
 
     def door(self, accounts: Sequence[AccountPlan], reservation: Reservation) -> Door:
         """The exit that the accounts have paid for."""
