@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from sordino.local.losses import IGNORE, probabilities
-from sordino.local.passes import records_per_pass
+from sordino.local.passes import by_length, records_per_pass
 from sordino.local.trainers._data import tensor
 
 CHUNK = 1024
@@ -32,10 +32,11 @@ def scores(model: nn.Module, x: NDArray[Any]) -> NDArray[np.float64]:
         Shape (n, classes), or (n, time, classes) for a model with logits at every step.
     """
     with torch.no_grad(), evaluating(model):
-        rows = tensor(model, x)
-        step = records_per_pass(rows, CHUNK)
-        parts = [probabilities(model(rows[i : i + step])) for i in range(0, max(1, len(x)), step)]
-    return torch.cat(parts).cpu().numpy()
+        records = tensor(model, x)
+        order = by_length(model, records)
+        passes = torch.split(order, records_per_pass(records, CHUNK))
+        parts = torch.cat([probabilities(model(records[rows])) for rows in passes])
+        return parts[torch.argsort(order)].cpu().numpy()
 
 
 def continued(model: nn.Module, x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:
@@ -49,12 +50,12 @@ def continued(model: nn.Module, x: NDArray[Any], y: NDArray[Any]) -> tuple[float
     Returns:
         Mean loss in nats, and share of right tokens, over the positions that count.
     """
-    total, right, counted, step = 0.0, 0, 0, records_per_pass(torch.from_numpy(x), CHUNK)
+    total, right, counted, records = 0.0, 0, 0, tensor(model, x)
     with torch.no_grad(), evaluating(model):
-        for i in range(0, len(x), step):
-            target = tensor(model, y[i : i + step])
+        for rows in torch.split(by_length(model, records), records_per_pass(records, CHUNK)):
+            target = tensor(model, y[rows.cpu().numpy()])
             counts = target != IGNORE
-            logits, wanted = model(tensor(model, x[i : i + step]))[counts].float(), target[counts]
+            logits, wanted = model(records[rows])[counts].float(), target[counts]
             total += float(functional.cross_entropy(logits, wanted, reduction="sum"))
             right += int((logits.argmax(-1) == wanted).sum())
             counted += len(wanted)

@@ -22,7 +22,7 @@ from sordino.local.clipping._sums import Rows, clipped, paired
 from sordino.local.clipping._taps import tapped
 from sordino.local.layout import trainable
 from sordino.local.losses import Loss
-from sordino.local.passes import records_per_pass
+from sordino.local.passes import by_length, records_per_pass
 from sordino.privacy.kernel import certify
 
 Layers: TypeAlias = dict[nn.Module, Formula]
@@ -79,7 +79,7 @@ class Bookkeeping:
         names = list(trainable(model))
         total = torch.zeros(sum(p.numel() for p in trainable(model).values()), dtype=torch.float64)
         nonfinite = 0
-        for part in _passes(batch, step):
+        for part in _passes(model, batch, step):
             real = len(part[0])
             shares = _shares(model, layers, loss, paired(*part))
             squares = torch.stack([each.squares() for each in shares])
@@ -90,10 +90,11 @@ class Bookkeeping:
         return Clipped(certify(total.numpy(), unit=unit, l2=norm), nonfinite)
 
 
-def _passes(batch: Batch, step: int) -> Iterator[Batch]:
+def _passes(model: nn.Module, batch: Batch, step: int) -> Iterator[Batch]:
     x, y = batch
-    for start in range(0, len(x), step):
-        yield x[start : start + step], y[start : start + step]
+    for rows in torch.split(by_length(model, x), step):
+        if len(rows):
+            yield x[rows], y[rows]
 
 
 def _layers(model: nn.Module) -> Layers:

@@ -13,7 +13,7 @@ from sordino.core.types import Vector
 from sordino.local.layout import Layout, trainable
 from sordino.local.losses import Loss, cross_entropy
 from sordino.local.objectives import Objective
-from sordino.local.passes import records_per_pass
+from sordino.local.passes import by_length, records_per_pass
 from sordino.local.trainers._data import Data, tensor
 from sordino.local.trainers.plans import PlainSteps
 
@@ -63,9 +63,9 @@ def _mean_gradient(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Vector
     """The gradient of the mean loss, shape (d,), a few texts at a time; nothing is left on the model."""
     parameters = list(trainable(model).values())
     step = records_per_pass(x, len(x))
-    for i in range(0, len(x), step):
+    for rows in torch.split(by_length(model, x), step):
         # `torch.autograd.grad` knows no reentrant checkpoints.
-        torch.autograd.backward(loss(model(x[i : i + step]), y[i : i + step]).sum() / len(x))
+        torch.autograd.backward(loss(model(x[rows]), y[rows]).sum() / len(x))
     parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     for parameter in parameters:
         parameter.grad = None
