@@ -66,7 +66,6 @@ SYSTEMS: dict[str, tuple[int, int]] = {
 """Few rounds and many."""
 
 
-@models.register("cohort_benchmark")
 @dataclass(frozen=True)
 class Network:
     """The task's network as a model of ours."""
@@ -86,6 +85,7 @@ class Network:
 
 def sordino(rounds: int, cohort: str) -> None:
     """Client-level privacy, a ledger on disk, and a claim at the end."""
+    models.register("cohort_benchmark")(Network)
     table = {
         "name": "cohort",
         "rounds": rounds,
