@@ -41,8 +41,6 @@ def check(experiment: Experiment) -> None:
     if not experiment.groups:
         return
     for name, group in experiment.groups.items():
-        if "/" in name:
-            raise ConfigError.about("groups", "must not hold '/': accounts are named silo/group", name=name)
         if group.rate is not None or group.share is not None:
             raise ConfigError.about("groups", "has a rate or share, which the plan finds", "give epsilon", name=name)
     if privacy.unit is not Unit.RECORD or privacy.noise_at is not NoiseAt.SILO or local.method != "gradient":
@@ -85,6 +83,9 @@ def tiers(experiment: Experiment, population: Population) -> tuple[Tiers, ...]:
     """
     if not experiment.groups:
         return ()
+    for name in experiment.groups:
+        if "/" in name:
+            raise ConfigError.about("groups", "must not hold '/': accounts are named silo/group", name=name)
     found = [silo_tiers(population, client) for client in range(len(population))]
     unnamed = {name for silo in found for name in silo} - set(experiment.groups)
     absent = set(experiment.groups) - {name for silo in found for name in silo}
