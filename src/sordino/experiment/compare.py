@@ -78,6 +78,7 @@ def _settings(experiment: Experiment, population: Population) -> Iterator[tuple[
         return
     # What nobody protects takes the better gradients, whatever the private rows can afford.
     local = replace(experiment.local, method="gradient", directions=1, radius=Local.radius)
+    local = replace(local, people="mean", records_per_person=None)
     open_ = replace(experiment, privacy=Privacy(non_private=True), local=local, silos={}, stages=())
     if wanted.alone:
         for index, name in enumerate(population.names):

@@ -11,6 +11,7 @@ import pytest
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import Adjacency
 from sordino.experiment import accounts as paying
+from sordino.experiment.compare import compare
 from sordino.experiment.config import parse
 from sordino.experiment.plan import make_plan
 from sordino.experiment.population import load
@@ -189,6 +190,15 @@ def test_a_run_claims_what_was_planned(table, tmp_path, overrides):
 
     assert result.summary["epsilon"] == pytest.approx(plan.epsilon)
     assert all(claim.unit == "user" for claim in result.claims)
+
+
+def test_a_comparison_trains_the_unprotected_rows_plainly(table):
+    """
+    Nobody's cap serves a row that protects nobody.
+    """
+    rows = compare(parse(table.read_text(encoding="utf-8"), (*RECORDS, "compare={ epsilon = [4.0], alone = false }")))
+
+    assert [row.epsilon is None for row in rows] == [True, False]
 
 
 def test_planning_is_quick_and_needs_no_torch(table):
