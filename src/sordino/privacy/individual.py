@@ -102,7 +102,9 @@ def clip_shares(
         for name, g in groups.items()
     }
     least = min(found.values())
-    return {name: least / noise for name, noise in found.items()}, least
+    # Rounded down, so that dividing by a share gives no less noise than was found.
+    shares = {name: 1.0 if noise == least else least / noise * (1 - 1e-12) for name, noise in found.items()}
+    return shares, least
 
 
 def _events(rate: float, steps: int, noise: float) -> events.Events:

@@ -79,8 +79,10 @@ def _first(x: NDArray[Any], y: NDArray[Any], person: NDArray[np.int64], records:
     The same ones in every step and round, whoever else is there: so a person has never more than that many in play.
     """
     kept = np.ones(len(x), dtype=bool)
-    for owner in np.flatnonzero(np.bincount(person) > records):
-        own = np.flatnonzero(person == owner)
+    by_person = np.argsort(person, kind="stable")
+    for own in np.split(by_person, np.cumsum(np.bincount(person))[:-1]):
+        if len(own) <= records:
+            continue
         order = sorted(own, key=lambda row: hashlib.blake2b(x[row].tobytes() + y[row].tobytes()).digest())
         kept[order[records:]] = False
     return np.flatnonzero(kept)

@@ -71,11 +71,12 @@ def pools(data: Data, labels: NDArray[Any] | None, plan: PrivateSteps) -> tuple[
         whole = GroupSteps(None, plan.batch)
         return (Pool(Units(data, plan.unit, plan.records_per_person), np.arange(len(data[0])), whole),)
     names = [group.name for group in plan.groups]
-    if labels is None or not set(np.unique(labels).tolist()) <= set(names):
+    known = None if labels is None else np.asarray(labels).astype(str)
+    if known is None or not set(np.unique(known).tolist()) <= set(names):
         raise ConfigError.about("data", "is not of a group of the plan", "name every group", groups=names)
     found = []
     for group in plan.groups:
-        rows = np.flatnonzero(labels == group.name)
+        rows = np.flatnonzero(known == group.name)
         own = (data[0][rows], data[1][rows], None)
         found.append(Pool(Units(own, plan.unit), rows, group))
     return tuple(found)
