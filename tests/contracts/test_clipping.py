@@ -59,6 +59,16 @@ def engine(request):
     return engines.example(request.param)
 
 
+def test_gradients_left_on_the_model_do_not_count(engine):
+    """Whoever trained the module before may have left some; the first use of an engine must not see them."""
+    model = model_of("mlp")
+    batch = synthetic(SPECS["mlp"], 5)
+    expected = clipped_sum(engines.example("oracle"), model, batch)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    assert np.allclose(clipped_sum(engine, model, batch), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", sorted(SPECS))
 class TestEveryModel:
     @pytest.mark.parametrize("norm", [0.05, 1.0, 100.0])

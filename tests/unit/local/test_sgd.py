@@ -84,6 +84,21 @@ def test_the_same_stream_gives_the_same_change():
     assert not np.array_equal(one, other)
 
 
+def test_gradients_left_on_the_model_do_not_count():
+    """
+    Whoever trained the module before may have left some.
+    """
+    model, layout = model_and_layout()
+    start, plan = layout.flatten(model), PlainSteps(lr=0.1, steps=2)
+    clean = train_plain(model, layout, silo(), start, plan, stream(1, "shuffle"), PLAIN)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+
+    again = train_plain(model, layout, silo(), start, plan, stream(1, "shuffle"), PLAIN)
+
+    assert np.array_equal(again, clean)
+
+
 def test_no_records_no_change():
     """
     An empty client contributes zero.

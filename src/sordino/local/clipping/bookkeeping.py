@@ -193,6 +193,8 @@ def _compare_once(model: nn.Module, layers: Layers, loss: Loss, batch: Batch) ->
 
 def _plain(total: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
     """Gradients by autograd, without leaving any; `torch.autograd.grad` knows no reentrant checkpoints."""
+    for parameter in parameters:
+        parameter.grad = None  # an earlier use may have left one, and backward adds
     if total.requires_grad:
         torch.autograd.backward(total)
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]

@@ -62,6 +62,8 @@ def train_plain(
 def _mean_gradient(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Vector:
     """The gradient of the mean loss, shape (d,), a few texts at a time; nothing is left on the model."""
     parameters = list(trainable(model).values())
+    for parameter in parameters:
+        parameter.grad = None  # an earlier use may have left one, and backward adds
     step = records_per_pass(x, len(x))
     for rows in torch.split(by_length(model, x), step):
         # `torch.autograd.grad` knows no reentrant checkpoints.
