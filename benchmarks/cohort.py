@@ -39,7 +39,9 @@ from sordino.experiment.plan import make_plan
 from sordino.experiment.population import load
 from sordino.experiment.run import run
 from sordino.local.clipping import engines
-from sordino.local.cohort.buckets import Member
+from sordino.local.clipping.stacked import clipped_sums
+from sordino.local.cohort.buckets import Member, buckets, padded
+from sordino.local.cohort.plain import split
 from sordino.local.cohort.private import Silo, train_private_many
 from sordino.local.cohort.twin import Twin
 from sordino.local.layout import Layout
@@ -263,6 +265,7 @@ def records(repeats: int) -> list[dict[str, Any]]:
 
     tasks: dict[str, Callable[[], None]] = {
         "plain PyTorch loop, no privacy": lambda: plain_records(model, layout, data, start),
+        "sordino, clipped sums alone, batches of 20": lambda: sums(twin, data, start),
         "sordino, noise left out": lambda: stacked(silent=True),
         "sordino": lambda: stacked(silent=False),
         "sordino, one by one, noise left out": lambda: one_by_one(silent=True),
@@ -285,6 +288,16 @@ def records(repeats: int) -> list[dict[str, Any]]:
         }
         for name, values in spent.items()
     ]
+
+
+def sums(twin: Twin, data: list[Any], start: Any) -> None:
+    """Gradients, norms and clipped sums: no release, no step."""
+    for bucket in buckets([RECORDS] * CLIENTS, EXPECTED, twin.layout.size):
+        theta = torch.from_numpy(np.tile(start, (len(bucket), 1)))
+        for rows in np.split(np.arange(RECORDS), STEPS):
+            batch = padded([data[i] for i in bucket], [rows] * len(bucket), twin.device)
+            shares = twin.shares(split(twin.layout, theta), batch)
+            clipped_sums(shares, twin.layout.groups, batch.present, norm=1.0)
 
 
 def plain_records(model: nn.Module, layout: Layout, data: list[Any], start: Any) -> None:
