@@ -34,7 +34,7 @@ def scores(model: nn.Module, x: NDArray[Any]) -> NDArray[np.float64]:
     with torch.no_grad(), evaluating(model):
         records = tensor(model, x)
         order = by_length(model, records)
-        passes = torch.split(order, records_per_pass(records, CHUNK))
+        passes = torch.split(order, records_per_pass(model, records, CHUNK))
         parts = torch.cat([probabilities(model(records[rows])) for rows in passes])
         return parts[torch.argsort(order)].cpu().numpy()
 
@@ -52,7 +52,7 @@ def continued(model: nn.Module, x: NDArray[Any], y: NDArray[Any]) -> tuple[float
     """
     total, right, counted, records = 0.0, 0, 0, tensor(model, x)
     with torch.no_grad(), evaluating(model):
-        for rows in torch.split(by_length(model, records), records_per_pass(records, CHUNK)):
+        for rows in torch.split(by_length(model, records), records_per_pass(model, records, CHUNK)):
             target = tensor(model, y[rows.cpu().numpy()])
             counts = target != IGNORE
             logits, wanted = model(records[rows])[counts].float(), target[counts]

@@ -6,19 +6,24 @@ import torch
 from torch import Tensor, nn
 
 POSITIONS = 2**11
-"""Tokens in one pass in training: activations and logits of a language model stay below a few GB."""
+"""Tokens in one pass: their activations take some hundreds of MB in a small language model."""
+
+LOGITS = 2**25
+"""Logits in one pass, where every token has a vocabulary of them: 128 MB, kept three times over in training."""
 
 
-def records_per_pass(x: Tensor, most: int) -> int:
-    """Records in one pass: `most`, or as many texts as hold `POSITIONS` tokens.
+def records_per_pass(model: nn.Module, x: Tensor, most: int) -> int:
+    """Records in one pass: `most`, or as many texts as hold `POSITIONS` tokens and `LOGITS` logits.
 
     Args:
+        model: A language model says by its `outputs_per_token` how many logits a token has.
         x: The records; whole numbers are tokens.
         most: For records that are no texts, > 0.
     """
     if len(x) == 0 or x.is_floating_point():
         return most
-    return max(1, min(most, POSITIONS // max(1, x[0].numel())))
+    positions = min(POSITIONS, LOGITS // getattr(model, "outputs_per_token", 1))
+    return max(1, min(most, positions // max(1, x[0].numel())))
 
 
 def by_length(model: nn.Module, x: Tensor) -> Tensor:

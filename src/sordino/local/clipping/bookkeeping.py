@@ -69,7 +69,7 @@ class Bookkeeping:
         if len(x) and model not in self._compared:
             _compare(model, layers, loss, batch)
             self._compared.add(model)
-        step = self.chunk or _step(layers, x)
+        step = self.chunk or _step(model, layers, x)
         if groups is not None:
 
             def gradients(x: Tensor, y: Tensor) -> Rows:
@@ -114,9 +114,9 @@ def _layers(model: nn.Module) -> Layers:
     return found
 
 
-def _step(layers: Layers, x: Tensor) -> int:
+def _step(model: nn.Module, layers: Layers, x: Tensor) -> int:
     held = sum(p.numel() for layer in layers if isinstance(layer, (nn.Conv1d, nn.Conv2d)) for p in layer.parameters())
-    return records_per_pass(x, max(1, min(256, MATERIALISED // max(1, held))))
+    return records_per_pass(model, x, max(1, min(128, MATERIALISED // max(1, held))))
 
 
 def _shares(model: nn.Module, layers: Layers, loss: Loss, batch: Batch, *, multiply: bool = False) -> list[Share]:

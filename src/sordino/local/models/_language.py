@@ -55,6 +55,11 @@ class LanguageModel(nn.Module):
             return logits
         return functional.pad(logits, (0, 0, 0, time - width))
 
+    @property
+    def outputs_per_token(self) -> int:
+        """Logits of one token: a vocabulary of them, where texts are continued."""
+        return int(self.network.config.vocab_size) if self.base.task == "continue" else 1  # type: ignore[union-attr, arg-type]
+
     def _counted(self, tokens: Tensor) -> Tensor:
         """Which positions lie before the padding. The first always does, for attention to have something to look at."""
         if self.padding is None:

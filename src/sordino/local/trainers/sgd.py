@@ -64,7 +64,7 @@ def _mean_gradient(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Vector
     parameters = list(trainable(model).values())
     for parameter in parameters:
         parameter.grad = None  # an earlier use may have left one, and backward adds
-    step = records_per_pass(x, len(x))
+    step = records_per_pass(model, x, len(x))
     for rows in torch.split(by_length(model, x), step):
         # `torch.autograd.grad` knows no reentrant checkpoints.
         torch.autograd.backward(loss(model(x[rows]), y[rows]).sum() / len(x))

@@ -102,7 +102,7 @@ def train_zeroth(  # noqa: PLR0913 - as in train_private
     """
     units = Units(data, plan.unit)
     x, y = tensor(model, data[0]), tensor(model, data[1])
-    slopes = Slopes(model, layout, loss, _rows_at_once(x, plan))
+    slopes = Slopes(model, layout, loss, _rows_at_once(model, x, plan))
     theta, velocity = np.array(start, dtype=np.float32), np.zeros(layout.size, dtype=np.float32)
     scalars = np.zeros((plan.steps, plan.directions), dtype=np.float32)
     for step in range(plan.steps):
@@ -209,9 +209,10 @@ def _checked(released: Vector, plan: ZerothSteps) -> Vector:
     return released
 
 
-def _rows_at_once(x: Tensor, plan: ZerothSteps) -> int:
+def _rows_at_once(model: nn.Module, x: Tensor, plan: ZerothSteps) -> int:
     """A public number of examples per forward pass: two at least, since a lone one is computed by other kernels."""
-    fits = min(ROWS, NUMBERS // max(1, math.prod(x.shape[1:]))) if x.is_floating_point() else records_per_pass(x, ROWS)
+    most = ROWS if not x.is_floating_point() else min(ROWS, NUMBERS // max(1, math.prod(x.shape[1:])))
+    fits = records_per_pass(model, x, most)
     most = max(2, plan.micro_batch or fits)
     likely = math.ceil(plan.expected_batch + 3 * math.sqrt(plan.expected_batch))
     return min(most, max(2, likely)) if plan.unit is Unit.RECORD else most
