@@ -30,12 +30,12 @@ classes = ["0", "1"]
 public = true
 [model.logistic]
 [privacy]
-epsilon = 3.0
+epsilon = 1.0
 silos_per_person = 1
 [groups.open]
-epsilon = 3.0
+epsilon = 1.0
 [groups.strict]
-epsilon = 1.5
+epsilon = 0.5
 [local]
 lr = 0.5
 clip = 0.5
@@ -72,7 +72,7 @@ def test_every_group_spends_its_own_budget(text, way):
     An account per silo and group that is there, priced from its own events: at most its epsilon, and nearly all.
     """
     plan, population = planned(text(way))
-    limits = {"open": 3.0, "strict": 1.5}
+    limits = {"open": 1.0, "strict": 0.5}
 
     assert [a.name for a in plan.accounts] == ["h0/open", "h0/strict", "h1/open", "h1/strict", "h2/strict"]
     for account in plan.accounts:
@@ -81,7 +81,7 @@ def test_every_group_spends_its_own_budget(text, way):
         assert account.releases == 10
     assert sum(account.units for account in plan.accounts) == sum(population.train.sizes)
     assert plan.epsilon == max(account.epsilon for account in plan.accounts)
-    assert json.loads(json.dumps(plan_json(plan)))["experiment"]["groups"]["strict"]["epsilon"] == 1.5
+    assert json.loads(json.dumps(plan_json(plan)))["experiment"]["groups"]["strict"]["epsilon"] == 0.5
 
 
 def test_sample_keeps_the_expected_batch(text):
@@ -140,14 +140,14 @@ def test_a_ledger_by_silo_takes_no_groups(text, tmp_path):
 REFUSED = [
     (("groups={}",), ConfigError, "need local.individual"),
     (("local={ lr = 0.5, clip = 0.5 }",), ConfigError, "need local.individual"),
-    (("groups.other.epsilon=1.0",), ConfigError, "absent"),
+    (("groups.other.epsilon=0.9",), ConfigError, "absent"),
     (("groups={ open = { epsilon = 1.0 } }",), ConfigError, "unnamed"),
     (("groups.open.epsilon=4.0",), ConfigError, "above privacy.epsilon"),
     (("groups.open.rate=0.5",), ConfigError, "which the plan finds"),
     (("groups={ 'a/b' = { epsilon = 1.0 } }",), ConfigError, "silo/group"),
     (("privacy={ noise_multiplier = 1.0 }",), ConfigError, "is found for groups"),
     (("rounds='fit'",), ConfigError, "is found for groups"),
-    (("privacy={ unit = 'user', epsilon = 3.0 }", "data.table.user='hospital'"), ConfigError, "gradients of records"),
+    (("privacy={ unit = 'user', epsilon = 1.0 }", "data.table.user='hospital'"), ConfigError, "gradients of records"),
     (("silos.h0.epsilon=1.0",), ConfigError, "do not go with"),
     (("data.table.group='nothing'",), ConfigError, "no column"),
     (("privacy={ non_private = true }",), ConfigError, "inside silos"),

@@ -171,13 +171,13 @@ def test_refused(plan_of, overrides, error, words):
 
 
 SUM = (
-    RECORDS[0].replace("epsilon", "noise_at = 'sum', epsilon"),
+    GIVEN.replace("noise_m", "noise_at = 'sum', noise_m"),
     RECORDS[1].replace("steps = 2, ", ""),
     "simulation={ secure_sum = true }",
 )
 
 
-@pytest.mark.parametrize("overrides", [RECORDS, SUM, (RECORDS[0], RECORDS[1].replace("0.25", "1.0"))])
+@pytest.mark.parametrize("overrides", [RECORDS, SUM, (GIVEN, RECORDS[1].replace("0.25", "1.0"))])
 def test_a_run_claims_what_was_planned(table, tmp_path, overrides):
     """
     With noise at the silo, at the sum, and without sampling: charged, trained, claimed.
@@ -217,6 +217,6 @@ import dp_accounting.pld.privacy_loss_distribution
 start = time.process_time()
 make_plan(experiment, population, check_learning=False)
 assert "torch" not in sys.modules
-assert time.process_time() - start < 2, time.process_time() - start
+assert time.process_time() - start < 4, time.process_time() - start  # 1 s here; 50 s by bisection
 """
     subprocess.run([sys.executable, "-c", code], check=True)
