@@ -31,8 +31,8 @@ def clipped_sums(
         In the silos' order, over the flat vector of parameters.
 
     Guarantee:
-        Adding or removing one record moves its own silo's sum by at most `norm`, and no other's, if examples do not
-        influence each other in the model. A record that is not finite counts as zero.
+        Adding or removing one record moves its own silo's sum by at most `norm`, and no other's beyond rounding, if
+        examples do not influence each other in the model. A record that is not finite counts as zero.
     """
     checks.positive("clip", norm=norm)
     squares = torch.stack([each.squares() for each in shares])

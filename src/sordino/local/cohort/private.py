@@ -66,7 +66,7 @@ def train_private_many(
 
     Guarantee:
         That of `train_private`, for every silo by itself: a batched product has a slice per silo, and each
-        sum is clipped, certified and released on its own.
+        sum is clipped, certified and released on its own. The last bits of a gradient may depend on the company.
     """
     if any(silo.plan.unit is not Unit.RECORD for silo in silos):
         raise PrivacyError.about("cohort", "stacks records only", 'use cohort = "loop"', unit="user")
