@@ -310,6 +310,7 @@ def plain_records(model: nn.Module, layout: Layout, data: list[Any], start: Any)
             optimiser.zero_grad()
             nn.functional.cross_entropy(model(inputs[rows]), labels[rows]).backward()
             optimiser.step()
+        optimiser.zero_grad()
         layout.flatten(model)
 
 
