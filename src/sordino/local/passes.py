@@ -6,23 +6,23 @@ import torch
 from torch import Tensor, nn
 
 POSITIONS = 2**11
-"""Tokens in one pass: their activations take some hundreds of MB in a small language model."""
+"""Tokens in one pass."""
 
-LOGITS = 2**25
-"""Logits in one pass, where every token has a vocabulary of them: 128 MB, kept three times over in training."""
+NUMBERS = 2**27
+"""Numbers that a language model keeps for the backward pass: half a GB."""
 
 
 def records_per_pass(model: nn.Module, x: Tensor, most: int) -> int:
-    """Records in one pass: `most`, or as many texts as hold `POSITIONS` tokens and `LOGITS` logits.
+    """Records in one pass: `most`, or as many texts as hold `POSITIONS` tokens and `NUMBERS` activations.
 
     Args:
-        model: A language model says by its `outputs_per_token` how many logits a token has.
+        model: A language model says by its `numbers_per_token` what it keeps of each.
         x: The records; whole numbers are tokens.
         most: For records that are no texts, > 0.
     """
     if len(x) == 0 or x.is_floating_point():
         return most
-    positions = min(POSITIONS, LOGITS // getattr(model, "outputs_per_token", 1))
+    positions = min(POSITIONS, NUMBERS // getattr(model, "numbers_per_token", 1))
     return max(1, min(most, positions // max(1, x[0].numel())))
 
 

@@ -56,9 +56,13 @@ class LanguageModel(nn.Module):
         return functional.pad(logits, (0, 0, 0, time - width))
 
     @property
-    def outputs_per_token(self) -> int:
-        """Logits of one token: a vocabulary of them, where texts are continued."""
-        return int(self.network.config.vocab_size) if self.base.task == "continue" else 1  # type: ignore[union-attr, arg-type]
+    def numbers_per_token(self) -> int:
+        """About how many numbers the backward pass needs of one token: of every layer, and of its logits."""
+        config: Any = self.network.config
+        width = config.hidden_size
+        inner = getattr(config, "intermediate_size", None) or 4 * width
+        logits = 3 * config.vocab_size if self.base.task == "continue" else 0
+        return int(self.base.layers * (10 * width + 3 * inner) + logits)
 
     def _counted(self, tokens: Tensor) -> Tensor:
         """Which positions lie before the padding. The first always does, for attention to have something to look at."""
