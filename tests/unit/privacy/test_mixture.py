@@ -17,7 +17,7 @@ from sordino.privacy import events, people
 from sordino.privacy.accounting import best_epsilon, delta, epsilon, rdp_units
 from sordino.privacy.calibration import calibrate_noise
 from sordino.privacy.comparison import composition_table
-from sordino.privacy.kernel import Door, Private
+from sordino.privacy.kernel import GRID_BITS, Door, Private
 from sordino.privacy.noise import SeededNoise
 
 ADD = Adjacency.ADD_REMOVE
@@ -252,3 +252,22 @@ def test_a_door_refuses_a_charge_for_another_number_of_records(event):
 
     with pytest.raises(PrivacyError, match="how many records"):
         door(record_sum().per_person(OWNERS, at_most=2))
+
+
+def test_rounding_is_covered_for_a_single_record():
+    """
+    One record in the batch moves the sum by one clip and one grid step, so the noise covers K steps beside K clips.
+    """
+    asked = []
+
+    class Seen(TinyGaussian):
+        def scale(self, l2, l1):
+            asked.append(l2)
+            return super().scale(l2, l1)
+
+    event = events.records_of_person(2, 0.5, 3.0)
+    total = Private(np.zeros((1, 4)), Unit.RECORD).clip(l2=1.0).per_person(OWNERS, at_most=2)
+    Door(Seen(1.5), event, ("a",), reserved(event, unit=Unit.USER), SeededNoise(0))(total)
+
+    grid = 2.0 ** (math.floor(math.log2(3.0)) - GRID_BITS)
+    assert asked == [2.0, pytest.approx(2.0 + 2 * grid * math.sqrt(4), rel=1e-15)]
