@@ -42,6 +42,7 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python benchmarks/crash.py --kills 100
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/cohort.py
 
 ## docs: regenerate the reference pages from the registries and the command line
 docs: $(VENV)/ready-dev
