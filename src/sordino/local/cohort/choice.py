@@ -16,9 +16,8 @@ from typing import Literal, TypeAlias, TypeVar
 
 from torch import nn
 
-from sordino.core.errors import ConfigError
+from sordino.core.errors import ConfigError, SordinoError
 from sordino.local.clipping import ClippingEngine
-from sordino.local.clipping._engine import Unsupported
 from sordino.local.cohort._trial import Trial, kept, near
 from sordino.local.cohort.mapped import Mapped
 from sordino.local.cohort.plain import Stack
@@ -34,8 +33,8 @@ Kind = TypeVar("Kind", bound=Stack)
 REPEATS = 3
 """How often each way is timed; the fastest counts, since other programs can only slow it down."""
 
-REFUSALS = (Unsupported, RuntimeError, AttributeError, TypeError, ValueError, IndexError)
-"""What a model may raise that cannot be mapped (RuntimeError), or that looks into its own layers."""
+REFUSALS = (SordinoError, RuntimeError, AttributeError, TypeError, ValueError, IndexError)
+"""What a model may raise that cannot be stacked, mapped or tried, or that looks into its own layers."""
 
 CLEARLY = 0.8
 """A way must take less than this share of the time of the one before it: noise must not make runs differ."""
