@@ -30,6 +30,10 @@ PLACES = {
     "datasets": ("Data sets", "Named by one table `[data.NAME]`, and by `evaluation.data` for a test set of its own."),
     "partitions": ("Partitions", "Named by one table `[partition.NAME]`; left out, `natural`."),
     "models": ("Models", "Named by one table `[model.NAME]`."),
+    "adapters": (
+        "Adapters",
+        "Named inside a language model by `adapter`: [which parameters are trained](../../explanation/adapters.md).",
+    ),
     "objectives": ("Objectives", "Named by one table `[objective.NAME]`; left out, `plain`."),
     "sampling": ("Sampling of clients", "Named by one table `[sampling.NAME]`; left out, `all`."),
     "stages": ("Stages", "One `[[stages]]` table each, in order. They act on whole clients' updates."),
@@ -109,6 +113,8 @@ def _toml(kind: str, entry: dict[str, Any]) -> str:
     """How an experiment file names an entry, with its example's keys."""
     if kind == "mechanisms":
         return f'[privacy]\nmechanism = "{entry["name"]}"'
+    if kind == "adapters":
+        return f"adapter = {{ {entry['toml']} }}"
     if kind in TABLES:
         keys = [f"{key} = {_value(value)}" for key, value in entry["example"].items()]
         return "\n".join([f"[{TABLES[kind]}.{entry['name']}]", *keys])
@@ -144,8 +150,8 @@ def _arguments(body: str) -> dict[str, str]:
 
 def _type(hint: object) -> str:
     """A type in the words of a TOML author."""
-    words = {str: "text", int: "whole number", float: "number", bool: "true or false"}
-    if isinstance(hint, type) and hint in words:
+    words: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "value"}
+    if hint in (*words,):
         return words[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:

@@ -13,6 +13,7 @@ from sordino.federation.mechanisms import mechanisms
 from sordino.federation.sampling import samplers
 from sordino.federation.stages import stages
 from sordino.federation.strategies import strategies
+from sordino.local.adapters import adapters
 from sordino.local.models import models
 from sordino.local.objectives import objectives
 
@@ -20,6 +21,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "datasets": datasets,
     "partitions": partitions,
     "models": models,
+    "adapters": adapters,
     "objectives": objectives,
     "sampling": samplers,
     "stages": stages,
