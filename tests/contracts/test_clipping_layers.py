@@ -115,7 +115,7 @@ KINDS = {
     "bias only": lambda: Text(Biased()),
     "padding index": lambda: Text(nn.Identity(), padding=3),
     "tied embedding and head": lambda: Text(nn.Linear(WIDTH, WIDTH), tied=True),
-    "large tied embedding and head": lambda: Text(nn.Identity(), tied=True, width=40),
+    "large tied embedding and head": lambda: Text(nn.Identity(), tied=True, width=300),
     "layer called twice": lambda: Text(Twice()),
     "broadcast position ids": lambda: Text(nn.Identity(), positions="rows"),
     "convolution and group norm": lambda: Text(Channels()),

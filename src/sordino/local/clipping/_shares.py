@@ -125,10 +125,13 @@ def share(parts: Sequence[Part], *, multiply: bool) -> Share:
 
 
 def outer(left: Tensor, right: Tensor, height: int) -> Part:
-    """A call's part, multiplied out where that is cheaper: a small weight over many positions."""
+    """A call's part, multiplied out unless that takes more than twice the memory of the factors.
+
+    Several positions multiplied out are one product in float32; as factors they are three in float64.
+    """
     positions, width = right.shape[1:]
     whole = Outer(left, right, height)
-    return whole.multiplied() if positions > 1 and width * height < 2 * positions**2 else whole
+    return whole.multiplied() if positions > 1 and width * height <= 2 * positions * (width + height) else whole
 
 
 def _squares(rows: Tensor) -> Tensor:
