@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Calibration:
     """Finds whichever of noise, rounds and rate was left open, on the safe side for every account.
 
-    With `rough`, noise is found within 2 %: for outlooks, not for promises.
+    With `rough`, noise is found within 1 %: for outlooks, not for promises.
     """
 
     pricing: Pricing

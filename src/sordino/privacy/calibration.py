@@ -40,7 +40,7 @@ def calibrate_noise(
         epsilon: Target, > 0.
         delta: In (0, 1).
         adjacency: The neighbouring relation.
-        rough: Within 2 % and on the coarse grid only: for outlooks, in a fifth of the time.
+        rough: Within 1 % and on the coarse grid only: for outlooks, or to be confirmed, in a third of the time.
 
     Returns:
         A noise multiplier priced at most `epsilon`, within 0.1 % of the smallest such.
@@ -68,7 +68,7 @@ def calibrate_noise(
             return low
         high, low = low, max(low / math.sqrt(2), least)
     if rough:
-        return _closed(lambda z: price(z, COARSE), epsilon, high, low, 2e-2)[0]
+        return _closed(lambda z: price(z, COARSE), epsilon, high, low, 1e-2)[0]
     return _bisected(price, epsilon, safe=high, unsafe=low)
 
 

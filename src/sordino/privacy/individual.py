@@ -97,10 +97,7 @@ def clip_shares(
     >>> shares["open"], 0 < shares["strict"] < 1
     (1.0, True)
     """
-    found = {
-        name: calibrate_noise(functools.partial(_events, rate, g.steps), g.epsilon, delta, adjacency=adjacency)
-        for name, g in groups.items()
-    }
+    found = {name: _noise(g, rate, delta, adjacency) for name, g in groups.items()}
     least = min(found.values())
     # Rounded down, so that dividing by a share gives no less noise than was found.
     shares = {name: 1.0 if noise == least else least / noise * (1 - 1e-12) for name, noise in found.items()}
@@ -109,6 +106,15 @@ def clip_shares(
 
 def _events(rate: float, steps: int, noise: float) -> events.Events:
     return ((events.poisson(rate, events.gaussian(noise)), steps),)
+
+
+def _noise(group: GroupBudget, rate: float, delta: float, adjacency: Adjacency) -> float:
+    """The multiplier over a group's own clip, within 1 %, whose price on the reporting grid is within the budget."""
+    events_of = functools.partial(_events, rate, group.steps)
+    noise = calibrate_noise(events_of, group.epsilon, delta, adjacency=adjacency, rough=True)
+    while best_epsilon(events_of(noise), delta, adjacency=adjacency).epsilon > group.epsilon:
+        noise *= 1 + CLOSE / 2
+    return noise
 
 
 def _falling(noise: float) -> float:
