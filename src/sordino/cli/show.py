@@ -89,7 +89,8 @@ def show_result(summary: dict[str, Any], *, fresh: bool, resumed_at: int = 0) ->
         click.echo(f"rounds lost: {summary['rounds_lost']}, charged but interrupted before their release was safe")
     figures = {k: v for k, v in summary["metrics"].items() if k != "visibility"}
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in figures.items())
-    click.echo(f"held-out {shown}")
+    start = summary.get("metrics_at_start", {}).get("loss")
+    click.echo(f"held-out {shown}" + (f" (loss before training {start:.4f})" if start is not None else ""))
     if summary["metrics"]["visibility"] == "local":
         click.echo(
             "  these figures are for this machine: they were computed on private records and are not covered by epsilon"
