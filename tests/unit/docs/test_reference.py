@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import re
+import tomllib
 import typing
 
 import pytest
@@ -70,11 +71,30 @@ def test_every_key_of_a_plan_is_documented():
 
 def test_example_experiments_of_the_pages_are_valid():
     """A block with a name is a whole experiment; others are TOML at least."""
-    for page in ("reference/experiment.md", "tutorial.md"):
+    pages = {"reference/experiment.md": "heart", "tutorial.md": "heart", "tutorial-language-models.md": "clinic-llm"}
+    for page, name in pages.items():
         whole = [text for text in blocks((ROOT / "docs" / page).read_text("utf-8"), "toml") if "name =" in text]
         assert whole
         for text in whole:
-            assert parse(text).name == "heart"
+            assert parse(text).name == name
+
+
+def test_the_tutorial_of_language_models_shows_its_example():
+    """The core that it prints has no key that the example lacks, and no other value."""
+    (core,) = (
+        tomllib.loads(text)
+        for text in blocks((ROOT / "docs" / "tutorial-language-models.md").read_text("utf-8"), "toml")
+        if "name =" in text
+    )
+    whole = tomllib.loads((ROOT / "examples" / "clinic_llm.toml").read_text("utf-8"))
+    assert [key for key in core if not _within(core[key], whole.get(key))] == []
+
+
+def _within(part, whole):
+    """Whether every key of a table, down to the innermost, has the same value in the other one."""
+    if isinstance(part, dict) and isinstance(whole, dict):
+        return all(key in whole and _within(value, whole[key]) for key, value in part.items())
+    return part == whole
 
 
 def _committed(page):
