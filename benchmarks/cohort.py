@@ -51,7 +51,7 @@ from sordino.local.objectives import objectives
 from sordino.local.trainers.dpsgd import train_private
 from sordino.local.trainers.plans import PrivateSteps
 from sordino.privacy import events
-from sordino.privacy.kernel import Door
+from sordino.privacy.doors import Door
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
 

@@ -36,7 +36,7 @@ from sordino.local.losses import cross_entropy
 from sordino.local.models import InputSpec, models
 from sordino.local.probe import synthetic
 from sordino.privacy import events
-from sordino.privacy.kernel import Door
+from sordino.privacy.doors import Door
 from sordino.privacy.noise import SystemNoise
 from sordino.privacy.permits import Line
 

@@ -16,7 +16,7 @@ from sordino.core.errors import BudgetRefused, ConfigError, PrivacyError
 from sordino.core.types import Adjacency, Unit
 from sordino.ledger import Account, Claim, Ledger, charging, transaction, verify
 from sordino.privacy import accounting, events
-from sordino.privacy.kernel import Door
+from sordino.privacy.doors import Door
 from sordino.privacy.noise import SeededNoise, SystemNoise
 from sordino.privacy.permits import Line
 

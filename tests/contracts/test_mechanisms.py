@@ -17,7 +17,8 @@ from sordino.core.types import Unit
 from sordino.federation.mechanisms import mechanisms
 from sordino.federation.mechanisms.gaussian import Gaussian
 from sordino.privacy import events
-from sordino.privacy.kernel import Door, certify
+from sordino.privacy.doors import Door
+from sordino.privacy.kernel import certify
 from sordino.privacy.noise import SystemNoise
 from sordino.privacy.permits import Line, mint_reservation
 

@@ -23,7 +23,7 @@ from sordino.local.text.noise import noise_multiplier
 from sordino.local.text.policy import Policy
 from sordino.privacy import events
 from sordino.privacy.accounting import best_epsilon
-from sordino.privacy.kernel import Door
+from sordino.privacy.doors import Door
 from sordino.privacy.noise import NoiseSource, SystemNoise
 from sordino.privacy.permits import Line
 

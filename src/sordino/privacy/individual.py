@@ -26,6 +26,9 @@ from sordino.privacy.calibration import NOISE_RANGE, calibrate_noise
 CLOSE, BATCH_CLOSE = 4e-3, 8e-3
 """How near a group's price comes to its budget, and the expected batch to the wanted one."""
 
+TRIES = 16
+"""Noise multipliers to try until the batch is met; three or four are enough but for huge budgets."""
+
 
 @dataclass(frozen=True)
 class GroupBudget:
@@ -72,18 +75,24 @@ def sampling_rates(
     noise = _noise_for(groups, factors, expected)
     rates = {name: min(1.0, factor * _falling(noise)) for name, factor in factors.items()}
     known: tuple[float, float] | None = None
-    for _ in range(8):
+    low, high = NOISE_RANGE
+    for _ in range(TRIES):
         rates = {name: _rate(g, noise, rates[name], delta, adjacency) for name, g in groups.items()}
         here = math.log(noise), math.log(_batch(groups, rates) / expected)
         if abs(here[1]) < BATCH_CLOSE:
             break
+        low, high = (noise, high) if here[1] < 0 else (low, noise)
         if known is None or known[0] == here[0]:
             factors = {name: rate / _falling(noise) for name, rate in rates.items()}
             noise = _noise_for(groups, factors, expected)
         else:  # the batch is nearly a power of the noise
             power = max((here[1] - known[1]) / (here[0] - known[0]), 0.2)
             noise *= math.exp(min(max(-here[1] / power, -1.0), 1.0))
+        if not low < noise < high:  # no power where a group's records all join
+            noise = math.sqrt(low * high)
         known = here
+    else:
+        raise PrivacyError.about("individual", "is met by no rates that were tried", "use another", batch=expected)
     return {name: _confirmed(g, noise, rates[name], delta, adjacency) for name, g in groups.items()}, noise
 
 

@@ -23,7 +23,8 @@ from sordino.federation.stages.clip import Clip
 from sordino.federation.stages.clip_l1 import ClipL1
 from sordino.federation.stages.weight import Weight
 from sordino.privacy import events
-from sordino.privacy.kernel import BoundedSum, Door
+from sordino.privacy.doors import Door
+from sordino.privacy.kernel import BoundedSum
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
 

@@ -20,7 +20,8 @@ from sordino.local.trainers.dpsgd import train_private
 from sordino.local.trainers.gradient_sum import gradient_sum
 from sordino.local.trainers.plans import PlainSteps, PrivateSteps
 from sordino.privacy import events
-from sordino.privacy.kernel import Door, certify
+from sordino.privacy.doors import Door
+from sordino.privacy.kernel import certify
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
 

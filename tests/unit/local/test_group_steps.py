@@ -17,7 +17,7 @@ from sordino.local.trainers._pools import pools, step_sum
 from sordino.local.trainers.dpsgd import train_private
 from sordino.local.trainers.plans import GroupSteps, PrivateSteps
 from sordino.privacy import events
-from sordino.privacy.kernel import Door, GroupDoor
+from sordino.privacy.doors import Door, GroupDoor
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
 

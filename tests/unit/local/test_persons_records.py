@@ -25,7 +25,8 @@ from sordino.local.trainers.dpsgd import train_private
 from sordino.local.trainers.gradient_sum import gradient_sum
 from sordino.local.trainers.plans import PrivateSteps
 from sordino.privacy import events
-from sordino.privacy.kernel import Door, Private
+from sordino.privacy.doors import Door
+from sordino.privacy.kernel import Private
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
 from sordino.privacy.tradeoff import attack_bounds

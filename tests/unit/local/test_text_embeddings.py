@@ -15,7 +15,7 @@ from sordino.local.text.embeddings import released, sentence_vectors
 from sordino.local.text.noise import noise_multiplier
 from sordino.privacy import events, gaussian
 from sordino.privacy.accounting import best_epsilon
-from sordino.privacy.kernel import Door
+from sordino.privacy.doors import Door
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
 from tiny_lm import tiny

@@ -20,7 +20,8 @@ from sordino.local.trainers import zeroth
 from sordino.local.trainers.plans import ZerothSteps
 from sordino.local.trainers.zeroth import Directions, Slopes, replay, train_zeroth
 from sordino.privacy import events
-from sordino.privacy.kernel import Door, Private
+from sordino.privacy.doors import Door
+from sordino.privacy.kernel import Private
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
 from tiny_lm import spec_of, texts, tiny

@@ -12,7 +12,8 @@ from tiny_door import TinyGaussian, door, peek
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Unit
 from sordino.privacy import events
-from sordino.privacy.kernel import GRID_BITS, GroupDoor, Private
+from sordino.privacy.doors import GroupDoor
+from sordino.privacy.kernel import GRID_BITS, Private
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
 

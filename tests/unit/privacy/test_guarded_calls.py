@@ -14,7 +14,7 @@ ALLOWED = {
     "certify": ("local/clipping/", "federation/pipeline.py", "privacy/kernel.py"),
     "mint_reservation": ("ledger/",),
     "Permit": ("privacy/permits.py",),
-    "released_by": ("privacy/kernel.py",),
+    "released_by": ("privacy/doors.py",),
 }
 PRIVATE_ATTRIBUTES = ("_Private__", "_BoundedSum__")
 

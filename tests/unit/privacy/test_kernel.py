@@ -16,7 +16,8 @@ from tiny_door import TinyGaussian, door, peek, reserved
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import Unit
 from sordino.privacy import events
-from sordino.privacy.kernel import GRID_BITS, BoundedSum, Door, Private, certify, total_of
+from sordino.privacy.doors import Door
+from sordino.privacy.kernel import GRID_BITS, BoundedSum, Private, certify, total_of
 from sordino.privacy.noise import SeededNoise, SystemNoise
 
 FALSE_ALARM = 1e-9  # per statistical assertion; seeds are fixed, so a pass stays a pass

@@ -17,7 +17,8 @@ from sordino.privacy import events, people
 from sordino.privacy.accounting import best_epsilon, delta, epsilon, rdp_units
 from sordino.privacy.calibration import calibrate_noise
 from sordino.privacy.comparison import composition_table
-from sordino.privacy.kernel import GRID_BITS, Door, Private
+from sordino.privacy.doors import Door
+from sordino.privacy.kernel import GRID_BITS, Private
 from sordino.privacy.noise import SeededNoise
 
 ADD = Adjacency.ADD_REMOVE

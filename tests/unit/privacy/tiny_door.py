@@ -8,7 +8,8 @@ import numpy as np
 
 from sordino.core.types import Unit
 from sordino.privacy import events
-from sordino.privacy.kernel import BoundedSum, Door
+from sordino.privacy.doors import Door
+from sordino.privacy.kernel import BoundedSum
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, mint_reservation
 

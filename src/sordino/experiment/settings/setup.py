@@ -23,7 +23,7 @@ from sordino.federation.engines import Engine
 from sordino.federation.pipeline import Pipeline
 from sordino.local.models import Model, active_names
 from sordino.privacy import events
-from sordino.privacy.kernel import Door, GroupDoor, Release
+from sordino.privacy.doors import Door, GroupDoor, Release
 from sordino.privacy.noise import NoiseSource
 from sordino.privacy.permits import Line, Reservation
 

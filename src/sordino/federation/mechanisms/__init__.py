@@ -1,4 +1,4 @@
-"""Laws of noise. A mechanism is the only door from a private sum to a public vector (`privacy.kernel.Door`).
+"""Laws of noise. A mechanism is the only door from a private sum to a public vector (`privacy.doors.Door`).
 
 The two here are continuous and are rounded to the kernel's grid. A discrete law (for secure summation over
 integers) is one more file: same protocol, draws in whole grid steps.
@@ -7,7 +7,7 @@ integers) is one more file: same protocol, draws in whole grid steps.
 from __future__ import annotations
 
 from sordino.core import registry
-from sordino.privacy.kernel import Mechanism
+from sordino.privacy.doors import Mechanism
 
 mechanisms: registry.Registry[Mechanism] = registry.Registry("mechanism")
 

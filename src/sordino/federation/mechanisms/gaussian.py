@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sordino.core import checks
 from sordino.federation.mechanisms import mechanisms
 from sordino.privacy import events
-from sordino.privacy.kernel import Mechanism
+from sordino.privacy.doors import Mechanism
 from sordino.privacy.noise import NoiseSource
 from sordino.privacy.permits import Permit
 

@@ -12,7 +12,7 @@ from sordino.core import checks
 from sordino.core.errors import PrivacyError
 from sordino.federation.mechanisms import mechanisms
 from sordino.privacy import events
-from sordino.privacy.kernel import Mechanism
+from sordino.privacy.doors import Mechanism
 from sordino.privacy.noise import NoiseSource
 from sordino.privacy.permits import Permit
 

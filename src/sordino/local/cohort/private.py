@@ -26,7 +26,7 @@ from sordino.local.objectives import Objective
 from sordino.local.trainers._data import Data
 from sordino.local.trainers.dpsgd import checked
 from sordino.local.trainers.plans import PrivateSteps
-from sordino.privacy.kernel import Release
+from sordino.privacy.doors import Release
 from sordino.privacy.noise import NoiseSource, coins
 
 

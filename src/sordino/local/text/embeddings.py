@@ -23,7 +23,8 @@ from sordino.core.types import Unit, Vector
 from sordino.local.adapters._torch import transformers
 from sordino.local.evaluate import evaluating
 from sordino.local.models._language import quietly
-from sordino.privacy.kernel import Private, Release
+from sordino.privacy.doors import Release
+from sordino.privacy.kernel import Private
 
 EXTRA = "pip install 'sordino[lm]'"
 BATCH = 16

@@ -22,7 +22,7 @@ from sordino.local.objectives import Objective
 from sordino.local.trainers._data import Data, tensor
 from sordino.local.trainers._pools import pools, step_sum
 from sordino.local.trainers.plans import PrivateSteps
-from sordino.privacy.kernel import Release
+from sordino.privacy.doors import Release
 from sordino.privacy.noise import NoiseSource
 
 

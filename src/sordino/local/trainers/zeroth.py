@@ -30,7 +30,8 @@ from sordino.local.losses import Loss, cross_entropy
 from sordino.local.passes import records_per_pass
 from sordino.local.trainers._data import Data, Units, tensor
 from sordino.local.trainers.plans import ZerothSteps
-from sordino.privacy.kernel import BoundedSum, Private, Release
+from sordino.privacy.doors import Release
+from sordino.privacy.kernel import BoundedSum, Private
 from sordino.privacy.noise import NoiseSource
 
 Scalars: TypeAlias = NDArray[np.float32]
