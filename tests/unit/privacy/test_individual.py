@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Adjacency
-from sordino.privacy import events
+from sordino.privacy import events, individual
 from sordino.privacy.accounting import best_epsilon
 from sordino.privacy.calibration import calibrate_noise
 from sordino.privacy.individual import GroupBudget, clip_shares, sampling_rates
@@ -112,3 +112,27 @@ def test_never_above_the_budget(low, ratio, share, rate):
     for name, group in groups.items():
         assert spent(rates[name], noise, 30) <= group.epsilon
     assert rates["strict"] <= rates["open"]
+
+
+@pytest.mark.parametrize("bend", [1.0, 8.0, 40.0])
+def test_the_batch_is_met_where_groups_saturate(monkeypatch, bend):
+    """
+    Rates that end at 1, as with large budgets: their batch is no power of the noise, and is met all the same.
+    """
+    monkeypatch.setattr(individual, "_rate", lambda group, noise, *_: min(1.0, group.epsilon * noise**bend))
+    monkeypatch.setattr(individual, "_confirmed", lambda group, noise, rate, *_: rate)
+    groups = {"strict": GroupBudget(20.0, 10, 2), "open": GroupBudget(40.0, 40, 2)}
+
+    rates, _ = sampling_rates(groups, 20.0, 1e-5, adjacency=ADD)
+
+    assert sum(groups[name].size * rate for name, rate in rates.items()) == pytest.approx(20.0, rel=0.01)
+
+
+def test_a_batch_that_is_not_met_is_refused(monkeypatch):
+    """
+    Nothing far from what was asked for is planned in its place.
+    """
+    monkeypatch.setattr(individual, "_rate", lambda *_: 1e-6)
+
+    with pytest.raises(PrivacyError, match="is met by no rates"):
+        sampling_rates(THREE, 100.0, 1e-5, adjacency=ADD)
