@@ -34,9 +34,8 @@ def tiny(folder: Path, family: str = "llama", **keys: Any) -> Path:
     )
     if family in ("llama", "mistral", "qwen2"):
         sizes = {"num_key_value_heads": 2, **sizes}
-    config = AutoConfig.for_model(
-        family, vocab_size=VOCABULARY, pad_token_id=PADDING, bos_token_id=1, eos_token_id=2, **{**sizes, **keys}
-    )
+    tokens = {"vocab_size": VOCABULARY, "pad_token_id": PADDING, "bos_token_id": 1, "eos_token_id": 2}
+    config = AutoConfig.for_model(family, **{**tokens, **sizes, **keys})
     encoder = family in ("bert", "roberta", "distilbert", "electra")
     with torch.random.fork_rng(devices=[]):
         network = (AutoModel if encoder else AutoModelForCausalLM).from_config(config)

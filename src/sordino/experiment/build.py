@@ -15,8 +15,7 @@ from sordino.experiment.config import Experiment
 from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
 from sordino.experiment.rounds import Books, Loop, State
-from sordino.experiment.settings import Setup, setting_of
-from sordino.experiment.settings.record_at_silo import RecordAtSilo
+from sordino.experiment.settings import Setup
 from sordino.federation.averaging import TailAverage
 from sordino.federation.engines import engines
 from sordino.federation.strategies import Strategy, strategies
@@ -82,19 +81,7 @@ def build(plan: Plan, population: Population, *, probe: bool = True) -> Built:
         twin=twin,
         description=description if hasattr(description, "trained") else None,
     )
-    _check_parts(setup)
     return Built(setup, strategy_of(experiment), layout.flatten(module).astype(np.float32))
-
-
-def _check_parts(setup: Setup) -> None:
-    """Blocks of their own are for silos that train by steps of their own."""
-    differ = any(not np.array_equal(setup.part(0, c).rows, setup.part(0).rows) for c in range(len(setup.population)))
-    if differ and not isinstance(setting_of(setup), RecordAtSilo):
-        raise ConfigError.about(
-            "model.adapter",
-            "gives every silo a block of its own, which needs private steps inside the silos",
-            'use unit = "record" or "user", noise_at = "silo" and method = "gradient"',
-        )
 
 
 def strategy_of(experiment: Experiment) -> Strategy:

@@ -18,7 +18,7 @@ from sordino.core.errors import BudgetRefused, ConfigError
 from sordino.core.registry import Registry, single
 from sordino.core.types import Adjacency, Unit
 from sordino.experiment import accounts as paying
-from sordino.experiment import config
+from sordino.experiment import blocks, config
 from sordino.experiment.calibrate import Calibration
 from sordino.experiment.config import FIT, Experiment
 from sordino.experiment.forecast import Forecast, forecast
@@ -88,6 +88,7 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
     """
     size = _parameters(experiment, population)
     _check_parts(experiment)
+    blocks.check(experiment, population)
     if experiment.privacy.non_private:
         return _non_private(experiment, population, size)
     delta = _delta(experiment, population)

@@ -85,7 +85,11 @@ def run(
             folder.log(_line(line, built, state))
             progress(line)
 
-        loop = built.loop(books, _name(plan), folder.save, adapter.moved(built.setup, built.start, seen))
+        def lost(number: int) -> bool:
+            return ledger is not None and ledger.state(f"{_name(plan)}/{number}") == "forfeited"
+
+        checked = adapter.moved(built.setup, built.start, seen, lost)
+        loop = built.loop(books, _name(plan), folder.save, checked)
         before = folder.load()
         state = loop.rounds(before or loop.start(built.start), setting)
         model = loop.average.result(state.average)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sordino.core.errors import ConfigError, PrivacyError
+from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
 from sordino.federation.aggregators.sum import Sum
@@ -24,15 +24,6 @@ class ZerothAtSilo(Setting):
     """
 
     setup: Setup
-
-    def __post_init__(self) -> None:
-        if self.setup.part(0, 0).layout != self.setup.part(0).layout:
-            raise ConfigError.about(
-                "local",
-                "needs silos that train the same parameters, along the same directions",
-                "use another adapter",
-                method="zeroth_order",
-            )
 
     def lines(self, cohort: Cohort) -> list[Line]:
         return self.setup.lines(cohort, self.setup.experiment.local.steps)
