@@ -98,6 +98,8 @@ def run(
         summary = plan_json(plan)
         summary |= _claimed(plan, summary["silos"], claims)
         summary |= {"metrics": metrics(built.setup, model).to_plain(), "run_folder": str(folder.path)}
+        if built.setup.population.spec.per_position:  # what the pretrained base could do before
+            summary |= {"metrics_at_start": metrics(built.setup, built.start).to_plain()}
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
         summary |= adapter.exported(built.setup, model, folder)
         summary |= {"rounds_lost": _lost(ledger, plan)}
