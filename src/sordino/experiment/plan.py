@@ -221,6 +221,7 @@ def _digest(
     shaping.pop("compare", None)
     shaping["evaluation"].pop("every", None)
     shaping["simulation"].pop("cohort", None)
+    shaping["local"].pop("micro_batch", None)
     body = {
         "experiment": shaping,
         "clients": population.names,

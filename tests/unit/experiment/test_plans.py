@@ -232,6 +232,14 @@ def test_the_digest_names_everything_that_shapes_the_run(plan_of):
     assert plan_of().digest == digests[0]
 
 
+@pytest.mark.parametrize("speed", ["local.micro_batch=7", "simulation.cohort=loop", "evaluation.every=1"])
+def test_the_digest_does_not_name_what_changes_speed_only(plan_of, speed):
+    """
+    Otherwise less memory would be a second release.
+    """
+    assert plan_of(speed).digest == plan_of().digest
+
+
 def test_noise_walk_is_what_the_noise_alone_moves_a_parameter(plan_of):
     """
     The step size follows from the noise: √rounds times the noise of one step is the walk asked for.
