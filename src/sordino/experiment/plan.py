@@ -30,7 +30,6 @@ from sordino.experiment.pricing import Pricing
 from sordino.experiment.soundness import check_without_privacy
 from sordino.experiment.ways import Ways, ways
 from sordino.federation.strategies import strategies
-from sordino.local.models import models
 from sordino.local.objectives import objectives
 from sordino.privacy.accounting import best_epsilon
 from sordino.privacy.tradeoff import AttackBounds, attack_bounds
@@ -86,9 +85,9 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
         BudgetRefused: Epsilon, noise and rounds are all given and do not fit.
         PrivacyError: No sound guarantee exists for the combination, or the plan cannot learn.
     """
-    size = _parameters(experiment, population)
     _check_parts(experiment)
     blocks.check(experiment, population)
+    size, noised = blocks.parameters(experiment, population)
     if experiment.privacy.non_private:
         return _non_private(experiment, population, size)
     delta = _delta(experiment, population)
@@ -101,8 +100,8 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
     _check_budget(experiment, charged, delta)
     # Groups of a silo share its noise; otherwise an account is a client, or all of them.
     noise = [charged[0].noise_multiplier] if experiment.groups else [a.noise_multiplier for a in charged]
-    weights, outlook = forecast(experiment, population, noise, size)
-    experiment = _with_step_size(experiment, outlook, size)
+    weights, outlook = forecast(experiment, population, noise, noised)
+    experiment = _with_step_size(experiment, outlook, noised)
     worst = max(charged, key=lambda a: a.epsilon)
     if check_learning:
         outlook.refuse_if_hopeless(experiment, partial(pricing.epsilon, worst.client, group=worst.group))
@@ -119,7 +118,7 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
         parameters=size,
         clients=population.names,
         digest=_digest(experiment, population, adjacency, delta, charged),
-        ways=ways(pricing, population, charged, outlook, size),
+        ways=ways(pricing, population, charged, outlook, noised),
     )
 
 
@@ -165,12 +164,6 @@ def _delta(experiment: Experiment, population: Population) -> float:
             delta=delta,
         )
     return delta
-
-
-def _parameters(experiment: Experiment, population: Population) -> int:
-    name, options = single("model", experiment.model)
-    shapes = models.build(name, options, f"model.{name}").shapes(population.spec)
-    return sum(math.prod(shape) for _, shape in shapes)
 
 
 def _check_parts(experiment: Experiment) -> None:
