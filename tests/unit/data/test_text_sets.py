@@ -285,6 +285,23 @@ class TestSentiment4:
         }
         assert all(0.39 < texts.y[texts.client == name].mean() < 0.7 for name in names)
 
+    def test_balanced_labels_are_even_in_every_domain(self, tmp_path, inner):
+        """
+        As many of either label, and nothing else of what is kept changes.
+        """
+        path = tmp_path / "inner.tar.gz"
+        path.write_bytes(inner)
+
+        whole, even = (
+            datasets.build("sentiment4", {"path": str(path), "neutral": 0, "balance": on}).load()
+            for on in (False, True)
+        )
+
+        assert 0 < len(even) < len(whole)
+        assert set(even.records) < set(whole.records)
+        for domain in set(even.client):
+            assert even.y[even.client == domain].mean() == 0.5
+
 
 PLAY = """# Hamlet
 ## ACT I

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from sordino.data.archives import base, members, within
 from sordino.data.datasets import datasets
 from sordino.data.fetch import Archive, located
 from sordino.data.texts import Texts
+
+Rated: TypeAlias = tuple[str, float, str]
+"""Domain, mean rating and text."""
 
 WHERE = "dataset.sentiment4"
 INNER = "hutto_ICWSM_2014.tar.gz"
@@ -37,6 +41,8 @@ class Sentiment4:
         path: The source archive of vaderSentiment, the archive inside it, or the folder of the four files.
         neutral: Half the width of the band around 0 that is left out, >= 0.
         domains: Which of tweets, amazon, movie and nyt; all where None.
+        balance: Keep as many texts of the commoner label as there are of the other, in every domain: with clipped
+            gradients all examples pull alike, so a model's threshold would otherwise drift to the commoner label.
     """
 
     example: ClassVar[dict[str, Any]] = {"neutral": 0.5}
@@ -54,6 +60,7 @@ class Sentiment4:
     path: str | None = None
     neutral: float = 0.5
     domains: tuple[str, ...] | None = None
+    balance: bool = False
 
     def __post_init__(self) -> None:
         non_negative(WHERE, neutral=self.neutral)
@@ -64,6 +71,8 @@ class Sentiment4:
     def load(self) -> Texts:
         """The rated texts, domain by domain in the files' order."""
         rated = [entry for entry in self._rated() if abs(entry[1]) >= self.neutral and entry[1] != 0]
+        if self.balance:
+            rated = _balanced(rated)
         if not rated:
             raise ConfigError.about(WHERE, "leaves no text", "lower it", neutral=self.neutral)
         return Texts(
@@ -76,8 +85,7 @@ class Sentiment4:
             licence=self.licence,
         ).validated(WHERE)
 
-    def _rated(self) -> Iterator[tuple[str, float, str]]:
-        """Domain, mean rating and text."""
+    def _rated(self) -> Iterator[Rated]:
         files = self._files()
         for name, domain in DOMAINS.items():
             if self.domains is not None and domain not in self.domains:
@@ -101,3 +109,16 @@ class Sentiment4:
             if name not in found:
                 raise ConfigError.about(WHERE, f"lacks the file {name!r}", "give the archive", path=path.name)
         return found
+
+
+def _balanced(rated: list[Rated]) -> list[Rated]:
+    """The first of both labels in every domain, as many of each."""
+    counts = Counter((domain, score > 0) for domain, score, _ in rated)
+    seen: Counter[tuple[str, bool]] = Counter()
+    kept = []
+    for entry in rated:
+        domain, score, _ = entry
+        seen[domain, score > 0] += 1
+        if seen[domain, score > 0] <= counts[domain, score <= 0]:
+            kept.append(entry)
+    return kept
