@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sordino.core.types import Unit
-from sordino.local.clipping import engines
+from sordino.local.clipping import Clip, engines
 from sordino.local.layout import trainable
 from sordino.local.losses import cross_entropy
 from sordino.local.models import InputSpec, models
@@ -61,7 +60,7 @@ def measured(workload: str, rounds: int) -> list[dict[str, Any]]:
     for name in ENGINES:
         engine = engines.build(name, {})
         steps[name] = lambda engine=engine: engine.clipped_sum(  # type: ignore[misc]
-            model, cross_entropy, (x, y), norm=1.0, unit=Unit.RECORD
+            model, cross_entropy, (x, y), Clip(1.0)
         )
     repeat = 1 + int(0.1 / max(1e-4, cpu(steps["plain"], 3)))
     ratios: dict[str, list[float]] = {name: [] for name in ENGINES}

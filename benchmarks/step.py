@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from sordino.core.types import Adjacency, Unit
 from sordino.federation.mechanisms import mechanisms
 from sordino.ledger import Account, Ledger
-from sordino.local.clipping import engines
+from sordino.local.clipping import Clip, engines
 from sordino.local.layout import Layout, trainable
 from sordino.local.losses import cross_entropy
 from sordino.local.models import InputSpec, models
@@ -192,7 +192,7 @@ def sordino(model: nn.Module, x: Tensor, y: Tensor) -> Step:
     def step() -> None:
         nonlocal theta
         layout.restore(model, theta)
-        total = engine.clipped_sum(model, cross_entropy, (x, y), norm=CLIP, unit=Unit.RECORD).total
+        total = engine.clipped_sum(model, cross_entropy, (x, y), Clip(CLIP)).total
         theta = theta - np.float32(LR) * next(draw)(total) / np.float32(len(x))
 
     return step

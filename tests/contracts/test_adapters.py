@@ -11,9 +11,8 @@ import torch
 pytest.importorskip("peft")
 
 from sordino.core.errors import ConfigError, PrivacyError
-from sordino.core.types import Unit
 from sordino.local.adapters import adapters, chosen
-from sordino.local.clipping import engines
+from sordino.local.clipping import Clip, engines
 from sordino.local.layout import Layout
 from sordino.local.losses import cross_entropy
 from sordino.local.models import models, parameter_count
@@ -98,7 +97,7 @@ class TestEveryAdapter:
         module, batch = moved(built(folders, name, family, task)), texts(task)
 
         sums = [
-            opened(engines.example(kind).clipped_sum(module, cross_entropy, batch, norm=0.5, unit=Unit.RECORD).total)
+            opened(engines.example(kind).clipped_sum(module, cross_entropy, batch, Clip(0.5)).total)
             for kind in ("oracle", engine)
         ]
 

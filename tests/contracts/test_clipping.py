@@ -9,7 +9,7 @@ from torch import nn
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Unit
-from sordino.local.clipping import Clipped, engines
+from sordino.local.clipping import Clip, Clipped, engines
 from sordino.local.layout import Layout, trainable
 from sordino.local.losses import cross_entropy
 from sordino.local.models import InputSpec, models
@@ -35,7 +35,7 @@ def opened(total):
 
 def clipped_sum(engine, model, batch, norm=NORM, groups=None):
     unit = Unit.RECORD if groups is None else Unit.USER
-    result = engine.clipped_sum(model, cross_entropy, batch, norm=norm, unit=unit, groups=groups)
+    result = engine.clipped_sum(model, cross_entropy, batch, Clip(norm, unit), groups)
     assert result.total.l2 == norm
     assert result.total.unit is unit
     return opened(result.total)
@@ -153,7 +153,7 @@ class TestEveryEngine:
         x[1], x[4, 0] = float("nan"), float("inf")
         good = [0, 2, 3, 5]
 
-        result = engine.clipped_sum(model, cross_entropy, (x, y), norm=NORM, unit=Unit.RECORD)
+        result = engine.clipped_sum(model, cross_entropy, (x, y), Clip(NORM))
 
         assert result.nonfinite == 2
         assert distance(opened(result.total), clipped_sum(engine, model, (x[good], y[good]))) <= 1e-6
@@ -167,7 +167,7 @@ class TestEveryEngine:
         x[1] = float("nan")
         groups = np.array([0, 1, 1, 2, 0, 2])
 
-        result = engine.clipped_sum(model, cross_entropy, (x, y), norm=NORM, unit=Unit.USER, groups=groups)
+        result = engine.clipped_sum(model, cross_entropy, (x, y), Clip(NORM, Unit.USER), groups)
 
         assert result.nonfinite == 1
         kept = groups != 1
@@ -217,7 +217,7 @@ class TestEveryEngine:
         engine, model, (x, y) = engines.example(name), model_of("mlp"), synthetic(SPECS["mlp"])
         for unit, groups in [(Unit.CLIENT, None), (Unit.USER, None), (Unit.RECORD, np.arange(4)), (Unit.USER, [0])]:
             with pytest.raises(PrivacyError, match="clip"):
-                engine.clipped_sum(model, cross_entropy, (x, y), norm=1.0, unit=unit, groups=groups)
+                engine.clipped_sum(model, cross_entropy, (x, y), Clip(1.0, unit), groups)
 
     @pytest.mark.parametrize("name", engines.names())
     def test_a_scalar_loss_is_refused(self, name):
@@ -226,9 +226,7 @@ class TestEveryEngine:
         """
         engine, model = engines.example(name), model_of("mlp")
         with pytest.raises(PrivacyError, match="one entry per example"):
-            engine.clipped_sum(
-                model, lambda out, y: cross_entropy(out, y).mean(), synthetic(SPECS["mlp"]), norm=1.0, unit=Unit.RECORD
-            )
+            engine.clipped_sum(model, lambda out, y: cross_entropy(out, y).mean(), synthetic(SPECS["mlp"]), Clip(1.0))
 
     @pytest.mark.parametrize("name", engines.names())
     def test_frozen_unused_and_shared_parameters(self, name):
@@ -412,12 +410,12 @@ class Twin:
 
     combine: object
 
-    def clipped_sum(self, model, loss, batch, *, norm, unit, groups=None):
+    def clipped_sum(self, model, loss, batch, clip, groups=None):
         x, y = batch
         parameters = list(trainable(model).values())
         each = [torch.autograd.grad(loss(model(x[i : i + 1]), y[i : i + 1])[0], parameters) for i in range(len(x))]
         rows = [torch.stack([g[k].reshape(-1) for g in each]).double() for k in range(len(parameters))]
-        return Clipped(certify(self.combine(rows, norm).numpy(), unit=unit, l2=norm), 0)
+        return Clipped(certify(self.combine(rows, clip.norm).numpy(), unit=clip.unit, l2=clip.norm), 0)
 
 
 def clip(rows, norm):
@@ -459,10 +457,7 @@ def test_a_lone_example_is_computed_as_one_of_two_is(name):
             continue
         y = torch.zeros(2, dtype=torch.long)
         engine = engines.build(name, {})
-        two, one = (
-            engine.clipped_sum(model, cross_entropy, (x.repeat(n, 1), y[:n]), norm=1e-3, unit=Unit.RECORD).total
-            for n in (2, 1)
-        )
+        two, one = (engine.clipped_sum(model, cross_entropy, (x.repeat(n, 1), y[:n]), Clip(1e-3)).total for n in (2, 1))
         moved.append(float(np.linalg.norm(opened(two) - opened(one))) / 1e-3)
 
     if not moved:

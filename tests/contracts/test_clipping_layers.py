@@ -14,7 +14,7 @@ from transformers.pytorch_utils import Conv1D
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Unit
-from sordino.local.clipping import engines
+from sordino.local.clipping import Clip, engines
 from sordino.local.losses import cross_entropy
 
 torch.set_num_threads(1)
@@ -144,7 +144,7 @@ def batch(examples=6, seed=0):
 
 def total(engine, model, data, *, norm=0.3, groups=None, rule="flat"):
     unit = Unit.RECORD if groups is None else Unit.USER
-    result = engine.clipped_sum(model, cross_entropy, data, norm=norm, unit=unit, groups=groups, rule=rule)
+    result = engine.clipped_sum(model, cross_entropy, data, Clip(norm, unit, rule), groups)
     return SimpleNamespace(vector=opened(result.total), nonfinite=result.nonfinite)
 
 
@@ -212,7 +212,7 @@ def test_automatic_clipping_forgets_the_size_of_gradients():
 
     def scaled(factor):
         result = engine.clipped_sum(
-            model, lambda out, y: factor * cross_entropy(out, y), data, norm=1.0, unit=Unit.RECORD, rule="automatic"
+            model, lambda out, y: factor * cross_entropy(out, y), data, Clip(1.0, Unit.RECORD, "automatic")
         )
         return opened(result.total)
 
@@ -233,11 +233,11 @@ def test_a_bad_example_counts_as_zero(kind):
 
     y = y.clamp(min=0)
     y[2] += 1000
-    result = engine.clipped_sum(model, loss, (x, y), norm=0.3, unit=Unit.RECORD)
+    result = engine.clipped_sum(model, loss, (x, y), Clip(0.3))
     rest = [0, 1, 3, 4, 5]
 
     assert result.nonfinite == 1
-    good = engine.clipped_sum(model, loss, (x[rest], y[rest]), norm=0.3, unit=Unit.RECORD)
+    good = engine.clipped_sum(model, loss, (x[rest], y[rest]), Clip(0.3))
     assert np.linalg.norm(opened(result.total) - opened(good.total)) <= 1e-6
 
 
@@ -268,7 +268,7 @@ def test_small_gradients_do_not_vanish_under_autocast():
     tiny = lambda out, y: 1e-8 * cross_entropy(out.float(), y)  # noqa: E731 - a loss is a value here
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        result = engines.example("bookkeeping").clipped_sum(model, tiny, data, norm=1e-9, unit=Unit.RECORD)
+        result = engines.example("bookkeeping").clipped_sum(model, tiny, data, Clip(1e-9))
 
     assert 1e-9 < np.linalg.norm(opened(result.total)) <= 6e-9
 

@@ -181,8 +181,8 @@ def test_a_realised_denominator_is_found(alike, monkeypatch):
     """
     sound = Auto.clipped_sum
 
-    def realised(self, model, loss, batch, **terms):
-        clipped = sound(self, model, loss, batch, **terms)
+    def realised(self, model, loss, batch, *terms):
+        clipped = sound(self, model, loss, batch, *terms)
         return Clipped(clipped.total.scaled(12.5 / 2 / max(1, len(batch[1]))), clipped.nonfinite)
 
     monkeypatch.setattr(Auto, "clipped_sum", realised)
@@ -248,12 +248,12 @@ def test_a_clipped_batch_mean_is_found(table, monkeypatch):
     Negative control: the mean of a batch is clipped instead of each record; one record then turns all of it.
     """
 
-    def mean_clipped(self, model, loss, batch, *, norm, unit, groups=None):
+    def mean_clipped(self, model, loss, batch, clip, groups=None):
         parameters = list(model.parameters())
         mean = loss(model(batch[0]), batch[1]).mean()
         flat = torch.cat([g.reshape(-1) for g in torch.autograd.grad(mean, parameters)]).numpy().astype(np.float64)
-        flat *= min(1.0, norm / max(np.linalg.norm(flat), 1e-12)) * len(batch[1])
-        return Clipped(certify(flat, unit=unit, l2=norm), 0)
+        flat *= min(1.0, clip.norm / max(np.linalg.norm(flat), 1e-12)) * len(batch[1])
+        return Clipped(certify(flat, unit=clip.unit, l2=clip.norm), 0)
 
     monkeypatch.setattr(Auto, "clipped_sum", mean_clipped)
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from sordino.core.errors import EngineError, PrivacyError
 from sordino.core.types import Unit
-from sordino.local.clipping import engines
+from sordino.local.clipping import Clip, engines
 from sordino.local.clipping import stacked as stacked_file
 from sordino.local.clipping._engine import Unsupported
 from sordino.local.clipping.stacked import clipped_sums
@@ -77,7 +77,7 @@ def oracle(model, theta, datas, norm=NORM, **more):
         layout.restore(model, own)
         batch = torch.from_numpy(x), torch.from_numpy(y)
         engine = engines.build("oracle", {})
-        made.append(engine.clipped_sum(model, cross_entropy, batch, norm=norm, unit=Unit.RECORD, **more))
+        made.append(engine.clipped_sum(model, cross_entropy, batch, Clip(norm, **more)))
     return np.stack([opened(each.total) for each in made]), [each.nonfinite for each in made]
 
 
@@ -281,7 +281,7 @@ class TestTraining:
 
 def clipped_nothing(model):
     x, y = synthetic(SPECS["mlp"][0], 2)
-    return engines.build("oracle", {}).clipped_sum(model, cross_entropy, (x, y), norm=NORM, unit=Unit.RECORD).total
+    return engines.build("oracle", {}).clipped_sum(model, cross_entropy, (x, y), Clip(NORM)).total
 
 
 class TestAhead:

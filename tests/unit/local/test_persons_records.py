@@ -14,7 +14,7 @@ from scipy.stats import binom, chisquare
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Adjacency, Unit
-from sordino.local.clipping import engines
+from sordino.local.clipping import Clip, engines
 from sordino.local.layout import Layout
 from sordino.local.losses import cross_entropy
 from sordino.local.models import InputSpec, models
@@ -258,6 +258,6 @@ def test_records_are_clipped_one_by_one():
         model, layout, (x, y, users), layout.flatten(model), clip=0.1, unit=Unit.USER, records_per_person=50
     )
     batch = (torch.from_numpy(x), torch.from_numpy(y))
-    plain = engines.example("oracle").clipped_sum(model, cross_entropy, batch, norm=0.1, unit=Unit.RECORD).total
+    plain = engines.example("oracle").clipped_sum(model, cross_entropy, batch, Clip(0.1)).total
 
     assert peek(mine) == pytest.approx(peek(plain), abs=1e-6)

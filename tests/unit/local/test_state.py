@@ -7,7 +7,7 @@ from torch import nn
 
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import Unit, Visibility
-from sordino.local.clipping import engines
+from sordino.local.clipping import Clip, engines
 from sordino.local.layout import Layout
 from sordino.local.losses import cross_entropy
 from sordino.local.state import classify, refuse_private_dependence
@@ -48,7 +48,7 @@ def shared_sum(x, y, *, personal):
     else:
         nn.init.ones_(model.head.weight)
     model.head.requires_grad_(requires_grad=False)
-    total = engines.example("oracle").clipped_sum(model, cross_entropy, (x, y), norm=NORM, unit=Unit.RECORD).total
+    total = engines.example("oracle").clipped_sum(model, cross_entropy, (x, y), Clip(NORM)).total
     return getattr(total, "_BoundedSum__vector")  # noqa: B009 - mangled on purpose
 
 

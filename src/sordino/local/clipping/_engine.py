@@ -28,6 +28,31 @@ class Unsupported(PrivacyError):
 
 
 @dataclass(frozen=True)
+class Clip:
+    """How far one unit may move a sum of gradients.
+
+    Args:
+        norm: L2 norm of a unit's gradient, > 0.
+        unit: `record` or `user`.
+        rule: How a gradient is brought within the norm; see `_rules`.
+
+    Raises:
+        PrivacyError: A whole client is protected by clipping its update, not its gradients.
+    """
+
+    norm: float
+    unit: Unit = Unit.RECORD
+    rule: Rule = "flat"
+
+    def __post_init__(self) -> None:
+        checks.positive("clip", norm=self.norm)
+        if self.unit is Unit.CLIENT:
+            raise PrivacyError.about(
+                "clip", "is not protected by clipping gradients inside a silo", "clip the whole update", unit="client"
+            )
+
+
+@dataclass(frozen=True)
 class Clipped:
     """A clipped sum, and how many units counted as zero because they were not finite.
 
@@ -43,18 +68,8 @@ class Clipped:
 class ClippingEngine(Protocol):
     """Per-example gradients, clipped per unit and summed."""
 
-    def clipped_sum(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        batch: Batch,
-        *,
-        norm: float,
-        unit: Unit,
-        groups: Groups = None,
-        rule: Rule = "flat",
-    ) -> Clipped:
-        """The sum of the units' gradients, each scaled to L2 norm at most `norm`.
+    def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
+        """The sum of the units' gradients, each scaled to L2 norm at most `clip.norm`.
 
         A record's gradient is that of its own loss; a user's is the mean over the user's examples in the batch.
 
@@ -62,13 +77,11 @@ class ClippingEngine(Protocol):
             model: With parameters in place and every module in the mode it is to train in.
             loss: One loss per example.
             batch: Any number of examples, none included.
-            norm: The clip, > 0.
-            unit: `record` or `user`.
+            clip: How far, whose, and by which rule.
             groups: Person of each example, for the unit `user` only.
-            rule: How gradients are scaled; see `_rules`.
 
         Guarantee:
-            Adding or removing one unit moves the sum by at most `norm`, if examples do not influence each other
+            Adding or removing one unit moves the sum by at most `clip.norm`, if examples do not influence each other
             in the model (see `sordino.local.probe`). A unit that is not finite counts as zero.
         """
         ...
@@ -77,15 +90,10 @@ class ClippingEngine(Protocol):
 engines: Registry[ClippingEngine] = Registry("engine")
 
 
-def checked(batch: Batch, norm: float, unit: Unit, groups: Groups) -> None:
+def checked(batch: Batch, clip: Clip, groups: Groups) -> None:
     """The arguments of `clipped_sum`, if they fit together."""
-    checks.positive("clip", norm=norm)
-    if unit is Unit.CLIENT:
-        raise PrivacyError.about(
-            "clip", "is not protected by clipping gradients inside a silo", "clip the whole update", unit="client"
-        )
-    if (groups is not None) != (unit is Unit.USER):
-        raise PrivacyError.about("clip", "needs person ids for the unit user, and only for it", unit=unit.value)
+    if (groups is not None) != (clip.unit is Unit.USER):
+        raise PrivacyError.about("clip", "needs person ids for the unit user, and only for it", unit=clip.unit.value)
     lengths = {len(part) for part in (*batch, groups) if part is not None}
     if len(lengths) != 1:
         raise PrivacyError.about("clip", "inputs, targets and groups differ in length", lengths=sorted(lengths))

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sordino.core.types import Unit
-from sordino.local.clipping._engine import Batch, Clipped, Groups, checked
-from sordino.local.clipping._rules import Rule, factors, layers_of
+from sordino.local.clipping._engine import Batch, Clip, Clipped, Groups, checked
+from sordino.local.clipping._rules import factors, layers_of
 from sordino.local.layout import trainable
 from sordino.privacy.kernel import certify
 
@@ -31,12 +30,10 @@ def clipped(
     model: nn.Module,
     batch: Batch,
     gradients: Callable[[Tensor, Tensor], Rows],
-    *,
-    norm: float,
-    unit: Unit,
+    clip: Clip,
     groups: Groups,
+    *,
     chunk: int | None,
-    rule: Rule = "flat",
 ) -> Clipped:
     """The clipped sum over a batch, a chunk of examples at a time.
 
@@ -44,37 +41,35 @@ def clipped(
         model: Whose trainable parameters the rows belong to.
         batch: Inputs and targets.
         gradients: The rows of a chunk.
-        norm: The clip.
-        unit: `record` or `user`.
+        clip: How far, whose, and by which rule.
         groups: Person of each example, or None.
         chunk: Examples per chunk; None to choose by the number of parameters.
-        rule: How gradients are scaled.
     """
-    checked(batch, norm, unit, groups)
+    checked(batch, clip, groups)
     sizes = {name: parameter.numel() for name, parameter in trainable(model).items()}
     step = chunk or max(1, min(512, CHUNK_ENTRIES // sum(sizes.values())))
-    total = _ClippedSum(sizes, norm, rule)
+    total = _ClippedSum(sizes, clip)
     chunks = _chunks(batch, step)
     for rows in _records(chunks, gradients) if groups is None else _users(batch, groups, step, gradients):
         total.add(rows)
-    return Clipped(certify(total.vector.numpy(), unit=unit, l2=norm), total.nonfinite)
+    return Clipped(certify(total.vector.numpy(), unit=clip.unit, l2=clip.norm), total.nonfinite)
 
 
 class _ClippedSum:
     """Adds rows, each scaled down to the norm; rows that are not finite count as zero."""
 
-    def __init__(self, sizes: dict[str, int], norm: float, rule: Rule) -> None:
+    def __init__(self, sizes: dict[str, int], clip: Clip) -> None:
         self.vector = torch.zeros(sum(sizes.values()), dtype=torch.float64)
         self.nonfinite = 0
         self._parts = torch.split(self.vector, list(sizes.values()))
         self._layers = layers_of(list(sizes))
-        self._norm, self._rule = norm, rule
+        self._clip = clip
 
     def add(self, rows: Rows) -> None:
         """Clip and add some rows."""
         wide = [row.double() for row in rows]
         squares = torch.stack([torch.linalg.vector_norm(row, dim=1).square() for row in wide])
-        shares, finite = factors(squares, self._layers, self._norm, self._rule)
+        shares, finite = factors(squares, self._layers, self._clip.norm, self._clip.rule)
         # Zero times infinity is not zero, so the entries go too.
         wide = [torch.where(finite[:, None], row, 0.0) if not finite.all() else row for row in wide]
         for part, row, share in zip(self._parts, wide, shares, strict=True):

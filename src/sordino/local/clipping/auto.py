@@ -8,9 +8,7 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from sordino.core.types import Unit
-from sordino.local.clipping._engine import Batch, Clipped, ClippingEngine, Groups, Unsupported, engines
-from sordino.local.clipping._rules import Rule
+from sordino.local.clipping._engine import Batch, Clip, Clipped, ClippingEngine, Groups, Unsupported, engines
 from sordino.local.clipping.bookkeeping import Bookkeeping
 from sordino.local.clipping.opacus import Opacus
 from sordino.local.clipping.vmap import Vmap
@@ -38,24 +36,14 @@ class Auto:
         order = (Bookkeeping(self.chunk), Vmap(self.chunk), Opacus(self.chunk))
         object.__setattr__(self, "_order", order)
 
-    def clipped_sum(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        batch: Batch,
-        *,
-        norm: float,
-        unit: Unit,
-        groups: Groups = None,
-        rule: Rule = "flat",
-    ) -> Clipped:
+    def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
         *others, last = self._order
         for i, engine in enumerate(others):
             if i < self._ruled_out.get(model, 0):
                 continue
             try:
-                return engine.clipped_sum(model, loss, batch, norm=norm, unit=unit, groups=groups, rule=rule)
+                return engine.clipped_sum(model, loss, batch, clip, groups)
             except (Unsupported, RuntimeError):
                 # Value-dependent control flow under vmap raises RuntimeError and nothing finer.
                 self._ruled_out[model] = i + 1
-        return last.clipped_sum(model, loss, batch, norm=norm, unit=unit, groups=groups, rule=rule)
+        return last.clipped_sum(model, loss, batch, clip, groups)

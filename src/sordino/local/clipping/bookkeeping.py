@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from sordino.core.seeds import stream
-from sordino.core.types import Unit
-from sordino.local.clipping._engine import Batch, Clipped, Groups, Unsupported, checked, engines, per_example
+from sordino.local.clipping._engine import Batch, Clip, Clipped, Groups, Unsupported, checked, engines, per_example
 from sordino.local.clipping._formulas import Formula, formula_of, parts_of
-from sordino.local.clipping._rules import Rule, factors, layers_of
+from sordino.local.clipping._rules import factors, layers_of
 from sordino.local.clipping._shares import Part, Share, share
 from sordino.local.clipping._shares import Rows as PartRows
 from sordino.local.clipping._sums import Rows, clipped, paired
@@ -53,18 +52,8 @@ class Bookkeeping:
         default_factory=WeakSet, init=False, repr=False, compare=False, metadata={"toml": False}
     )
 
-    def clipped_sum(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        batch: Batch,
-        *,
-        norm: float,
-        unit: Unit,
-        groups: Groups = None,
-        rule: Rule = "flat",
-    ) -> Clipped:
-        checked(batch, norm, unit, groups)
+    def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
+        checked(batch, clip, groups)
         layers, (x, _) = _layers(model), batch
         if len(x) and model not in self._compared:
             _compare(model, layers, loss, batch)
@@ -75,7 +64,7 @@ class Bookkeeping:
             def gradients(x: Tensor, y: Tensor) -> Rows:
                 return [part.rows() for part in _shares(model, layers, loss, (x, y), multiply=True)]
 
-            return clipped(model, batch, gradients, norm=norm, unit=unit, groups=groups, chunk=step, rule=rule)
+            return clipped(model, batch, gradients, clip, groups, chunk=step)
         names = list(trainable(model))
         total = torch.zeros(sum(p.numel() for p in trainable(model).values()), dtype=torch.float64)
         nonfinite = 0
@@ -83,11 +72,11 @@ class Bookkeeping:
             real = len(part[0])
             shares = _shares(model, layers, loss, paired(*part))
             squares = torch.stack([each.squares() for each in shares])
-            weights, finite = factors(squares, layers_of(names), norm, rule)
+            weights, finite = factors(squares, layers_of(names), clip.norm, clip.rule)
             weights[:, real:] = 0.0
             total += torch.cat([each.total(w) for each, w in zip(shares, weights, strict=True)]).cpu()
             nonfinite += int((~finite[:real]).sum())
-        return Clipped(certify(total.numpy(), unit=unit, l2=norm), nonfinite)
+        return Clipped(certify(total.numpy(), unit=clip.unit, l2=clip.norm), nonfinite)
 
 
 def _passes(model: nn.Module, batch: Batch, step: int) -> Iterator[Batch]:

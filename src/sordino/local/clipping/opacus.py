@@ -12,9 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sordino.core.errors import ConfigError, PrivacyError
-from sordino.core.types import Unit
-from sordino.local.clipping._engine import Batch, Clipped, Groups, engines, per_example
-from sordino.local.clipping._rules import Rule
+from sordino.local.clipping._engine import Batch, Clip, Clipped, Groups, engines, per_example
 from sordino.local.clipping._sums import Rows, clipped
 from sordino.local.layout import trainable
 from sordino.local.losses import Loss
@@ -37,17 +35,7 @@ class Opacus:
     example: ClassVar[dict[str, Any]] = {}
     chunk: int | None = None
 
-    def clipped_sum(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        batch: Batch,
-        *,
-        norm: float,
-        unit: Unit,
-        groups: Groups = None,
-        rule: Rule = "flat",
-    ) -> Clipped:
+    def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
         _refuse_sleeping(model)
 
         def gradients(x: Tensor, y: Tensor) -> Rows:
@@ -56,7 +44,7 @@ class Opacus:
             return [_rows(name, parameter, len(x)) for name, parameter in trainable(model).items()]
 
         with _hooked(model):
-            return clipped(model, batch, gradients, norm=norm, unit=unit, groups=groups, chunk=self.chunk, rule=rule)
+            return clipped(model, batch, gradients, clip, groups, chunk=self.chunk)
 
 
 @contextmanager

@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sordino.core.types import Unit
-from sordino.local.clipping._engine import Batch, Clipped, Groups, checked, engines, per_example
+from sordino.local.clipping._engine import Batch, Clip, Clipped, Groups, checked, engines, per_example
 from sordino.local.clipping._rules import Rule
 from sordino.local.layout import Layout, trainable
 from sordino.local.losses import Loss
@@ -25,18 +24,8 @@ class Oracle:
 
     example: ClassVar[dict[str, Any]] = {}
 
-    def clipped_sum(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        batch: Batch,
-        *,
-        norm: float,
-        unit: Unit,
-        groups: Groups = None,
-        rule: Rule = "flat",
-    ) -> Clipped:
-        checked(batch, norm, unit, groups)
+    def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
+        checked(batch, clip, groups)
         owners = np.arange(len(batch[0])) if groups is None else np.asarray(groups)
         total, nonfinite = np.zeros(Layout.of(model).size), 0
         for owner in np.unique(owners):
@@ -46,8 +35,8 @@ class Oracle:
             if not np.isfinite(each).all():
                 nonfinite += 1
                 continue
-            total += _scaled(np.mean(each, axis=0), Layout.of(model), norm, rule)
-        return Clipped(certify(total, unit=unit, l2=norm), nonfinite)
+            total += _scaled(np.mean(each, axis=0), Layout.of(model), clip.norm, clip.rule)
+        return Clipped(certify(total, unit=clip.unit, l2=clip.norm), nonfinite)
 
 
 def _gradient(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> NDArray[np.float64]:

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from sordino.core.types import Unit
-from sordino.local.clipping._engine import Batch, Clipped, Groups, engines, per_example
-from sordino.local.clipping._rules import Rule
+from sordino.local.clipping._engine import Batch, Clip, Clipped, Groups, engines, per_example
 from sordino.local.clipping._sums import Rows, clipped
 from sordino.local.layout import trainable
 from sordino.local.losses import Loss
@@ -30,17 +28,7 @@ class Vmap:
     example: ClassVar[dict[str, Any]] = {}
     chunk: int | None = None
 
-    def clipped_sum(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        batch: Batch,
-        *,
-        norm: float,
-        unit: Unit,
-        groups: Groups = None,
-        rule: Rule = "flat",
-    ) -> Clipped:
+    def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
         parameters = {name: parameter.detach() for name, parameter in trainable(model).items()}
 
         def of_one(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -51,4 +39,4 @@ class Vmap:
         def gradients(x: Tensor, y: Tensor) -> Rows:
             return [each.flatten(1) for each in mapped(parameters, x, y).values()]
 
-        return clipped(model, batch, gradients, norm=norm, unit=unit, groups=groups, chunk=self.chunk, rule=rule)
+        return clipped(model, batch, gradients, clip, groups, chunk=self.chunk)

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from sordino.core.seeds import stream
-from sordino.core.types import Unit, Vector
-from sordino.local.clipping import ClippingEngine
+from sordino.core.types import Vector
+from sordino.local.clipping import Clip, ClippingEngine
 from sordino.local.clipping._shares import Share
 from sordino.local.clipping.stacked import clipped_sums, totals
 from sordino.local.cohort.buckets import ENTRIES, ROWS, Member, Padded, padded
@@ -102,7 +102,7 @@ class Trial:
         for data in self.datas:
             self.layout.restore(self.model, self.start)
             batch = tensor(self.model, data[0]), tensor(self.model, data[1])
-            engine.clipped_sum(self.model, self.loss, batch, norm=1.0, unit=Unit.RECORD)
+            engine.clipped_sum(self.model, self.loss, batch, Clip(1.0))
 
     def shares_add_up(self, twin: Twin) -> bool:
         """Whether unclipped shares add up to everybody's change, times records."""

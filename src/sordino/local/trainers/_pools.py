@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sordino.core.errors import ConfigError
-from sordino.local.clipping import ClippingEngine
+from sordino.local.clipping import Clip, ClippingEngine
 from sordino.local.losses import Loss
 from sordino.local.trainers._data import Data, Units
 from sordino.local.trainers.plans import GroupSteps, PrivateSteps
@@ -50,9 +50,7 @@ class Pool:
         batch = (x, y) if len(rows) == len(x) else (x[picked], y[picked])
         people = self.units.groups(drawn)
         norm = plan.clip * self.steps.share
-        total = engine.clipped_sum(
-            model, loss, batch, norm=norm, unit=self.units.clipped, groups=people, rule=plan.clipping
-        ).total
+        total = engine.clipped_sum(model, loss, batch, Clip(norm, self.units.clipped, plan.clipping), people).total
         return self.units.bounded(total) if self.steps.name is None else total.of_group(self.steps.name)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sordino.core.types import Unit, Vector
-from sordino.local.clipping import ClippingEngine, Rule, engines
+from sordino.local.clipping import Clip, ClippingEngine, Rule, engines
 from sordino.local.layout import Layout
 from sordino.local.losses import Loss, cross_entropy
 from sordino.local.trainers._data import Data, Units, tensor
@@ -58,5 +58,5 @@ def gradient_sum(  # noqa: PLR0913 - as in train_private
     clipping = engine or engines.build("auto", {})
     groups = units.groups(rows)
     drawn = (x[picked], y[picked])
-    total = clipping.clipped_sum(model, loss, drawn, norm=clip, unit=units.clipped, groups=groups, rule=rule).total
+    total = clipping.clipped_sum(model, loss, drawn, Clip(clip, units.clipped, rule), groups).total
     return units.bounded(total)
