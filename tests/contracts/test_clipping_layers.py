@@ -284,6 +284,32 @@ def test_flat_position_ids_are_for_another_engine():
     assert apart(total(engines.example("auto"), model, batch()), expected) <= 1e-5
 
 
+class TwoLayers(nn.Module):
+    """One layer used by its calls, one whose weight is used outside as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.plain, self.odd = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return torch.tanh(self.odd(self.plain(x))) @ self.odd.weight
+
+
+def test_every_set_of_trained_parameters_is_compared():
+    """
+    An adapter that takes turns trains other layers in the next round: they are looked at when their turn comes.
+    """
+    model, engine = drawn(Text(TwoLayers())), engines.example("bookkeeping")
+    for parameter in model.inner.odd.parameters():
+        parameter.requires_grad = False
+    assert apart(total(engine, model, batch()), total(engines.example("oracle"), model, batch())) <= 1e-5
+
+    for parameter in model.inner.odd.parameters():
+        parameter.requires_grad = True
+    with pytest.raises(PrivacyError, match="outside its layer's call"):
+        total(engine, model, batch())
+
+
 def test_nothing_is_left_on_a_checkpointed_model():
     """
     No gradient, hook or changed flag survives a call, reentrant or not.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -37,8 +37,8 @@ class Bookkeeping:
     """Inputs and output gradients of every layer are met once, in the backward pass; norms and sums follow from them.
 
     Knows linear, embedding, convolution, Conv1D, LayerNorm, RMSNorm and GroupNorm layers, tied and reused ones,
-    gradient checkpointing of both kinds and autocast. The first use of a model compares its plain gradient with
-    autograd's, so a parameter used in another way is found out, and another engine is for it.
+    gradient checkpointing of both kinds and autocast. The first use of a model (and of other trainable parameters of it) compares its plain
+    gradient with autograd's, so a parameter used in another way is found out, and another engine is for it.
     Examples share a pass: the model must have passed `sordino.local.probe`.
 
     Args:
@@ -48,16 +48,16 @@ class Bookkeeping:
 
     example: ClassVar[dict[str, Any]] = {}
     chunk: int | None = None
-    _compared: WeakSet[nn.Module] = field(
-        default_factory=WeakSet, init=False, repr=False, compare=False, metadata={"toml": False}
+    _compared: WeakKeyDictionary[nn.Module, set[tuple[str, ...]]] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False, metadata={"toml": False}
     )
 
     def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
         checked(batch, clip, groups)
-        layers, (x, _) = _layers(model), batch
-        if len(x) and model not in self._compared:
+        layers, names, (x, _) = _layers(model), tuple(trainable(model)), batch
+        if len(x) and names not in self._compared.setdefault(model, set()):
             _compare(model, layers, loss, batch)
-            self._compared.add(model)
+            self._compared[model].add(names)
         step = self.chunk or _step(model, layers, x)
         if groups is not None:
 
@@ -65,7 +65,6 @@ class Bookkeeping:
                 return [part.rows() for part in _shares(model, layers, loss, (x, y), multiply=True)]
 
             return clipped(model, batch, gradients, clip, groups, chunk=step)
-        names = list(trainable(model))
         total = torch.zeros(sum(p.numel() for p in trainable(model).values()), dtype=torch.float64)
         nonfinite = 0
         for part in _passes(model, batch, step):
