@@ -9,7 +9,7 @@ import numpy as np
 
 from sordino.core.errors import ConfigError
 from sordino.core.registry import single
-from sordino.core.types import Vector
+from sordino.core.types import Unit, Vector
 from sordino.experiment.company import company
 from sordino.experiment.config import Experiment
 from sordino.experiment.plan import Plan
@@ -64,9 +64,7 @@ def build(plan: Plan, population: Population, *, probe: bool = True) -> Built:
         refuse_private_dependence(experiment.privacy.unit, classify(module, layout))
     name, options = single("objective", experiment.objective)
     objective = objectives.build(name, options, f"objective.{name}")
-    clipping = clipping_engines.build(
-        experiment.local.engine, {} if experiment.local.micro_batch is None else {"chunk": experiment.local.micro_batch}
-    )
+    clipping = clipping_engines.build(experiment.local.engine, passes_of(experiment, population))
     stack, twin = company(plan, population, module, clipping)
     setup = Setup(
         plan=plan,
@@ -81,7 +79,42 @@ def build(plan: Plan, population: Population, *, probe: bool = True) -> Built:
         twin=twin,
         description=description if hasattr(description, "trained") else None,
     )
-    return Built(setup, strategy_of(experiment), layout.flatten(module).astype(np.float32))
+    start = layout.flatten(module).astype(np.float32)
+    if probe and plan.private:
+        rehearse(setup)
+        layout.restore(module, start)
+    return Built(setup, strategy_of(experiment), start)
+
+
+def passes_of(experiment: Experiment, population: Population) -> dict[str, int]:
+    """How many records the clipping engine takes at once, from public numbers only; see `sordino.local.passes`."""
+    from sordino.local.passes import likely
+
+    local, options = experiment.local, {}
+    if local.engine == "oracle":  # one at a time, whatever is asked
+        return {}
+    if local.micro_batch is not None:
+        options["chunk"] = local.micro_batch
+    if experiment.privacy.unit is Unit.RECORD and not experiment.privacy.non_private:
+        most = max(population.units)
+        options["rows"] = most if local.rate == 1 else likely(most * local.rate)
+    return options
+
+
+def rehearse(setup: Setup) -> None:
+    """Try the clipping engine on made-up records, so that a model it cannot take is refused before anything is charged.
+
+    Parameters that are trained in later rounds, or by other silos, are tried when their turn comes.
+    """
+    from sordino.local.clipping import Clip
+    from sordino.local.losses import cross_entropy
+    from sordino.local.probe import synthetic
+
+    privacy, start = setup.experiment.privacy, setup.layout.flatten(setup.module)
+    if privacy.non_private or privacy.unit is Unit.CLIENT or setup.experiment.local.method != "gradient":
+        return
+    with setup.training(setup.part(0, 0), start):
+        setup.clipping.clipped_sum(setup.module, cross_entropy, synthetic(setup.population.spec), Clip(1.0))
 
 
 def strategy_of(experiment: Experiment) -> Strategy:

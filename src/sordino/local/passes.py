@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
@@ -38,3 +42,57 @@ def by_length(model: nn.Module, x: Tensor) -> Tensor:
         return torch.arange(len(x), device=x.device)
     lengths = ((x != padding).flip(1).cumsum(1) > 0).sum(1)
     return torch.argsort(lengths, stable=True)
+
+
+FEWEST = 4
+"""Examples in one pass: torch computes one, two or three rows by other kernels than more."""
+
+
+def likely(expected: float) -> int:
+    """A public number of examples that few Poisson batches exceed: three standard deviations above the expected."""
+    return max(FEWEST, math.ceil(expected + 3 * math.sqrt(expected)))
+
+
+def smooth(model: nn.Module) -> bool:
+    """Whether the last bits of a number stay last bits: a language model says so, of others it is not known."""
+    return bool(getattr(model, "smooth", False))
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How a batch's examples go through a model.
+
+    The last bits of an example's gradient depend on how many rows a pass has. Where a model is not smooth, a number at
+    a kink (of a ReLU, say) may turn its last bit into a whole gradient: one example more or less could then move
+    the others'. So passes of such a model have one public number of rows, filled up with examples that count for
+    nothing.
+
+    Args:
+        step: Examples per pass at most.
+        rows: A public number of examples that few batches exceed. Left out, passes are filled up to `FEWEST` only.
+        smooth: The model has no kinks.
+    """
+
+    step: int
+    rows: int | None
+    smooth: bool
+
+    def over(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Iterator[tuple[tuple[Tensor, Tensor], int]]:
+        """Passes over a batch, texts of like length together, each with the number of examples that count."""
+        x, y = batch
+        for rows in torch.split(by_length(model, x), self.size):
+            if len(rows):
+                yield self.filled(x[rows], y[rows]), len(rows)
+
+    def filled(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The examples, and repeats of the last up to the public number."""
+        size = 1 if self.smooth else FEWEST if self.rows is None else self.size
+        if len(x) >= size:
+            return x, y
+        rows = torch.arange(size, device=x.device).clamp(max=len(x) - 1)
+        return x[rows], y[rows]
+
+    @property
+    def size(self) -> int:
+        """Examples per pass: the same public number in every one, unless the model is smooth."""
+        return self.step if self.rows is None or self.smooth else max(1, min(self.step, self.rows))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from sordino.core.errors import PrivacyError
 from sordino.core.seeds import stream
 from sordino.local.clipping._engine import per_example
+from sordino.local.dropout import without_dropout
 from sordino.local.losses import IGNORE, Loss
 from sordino.local.models import InputSpec
 
@@ -70,7 +71,7 @@ def probe(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> None:
         raise PrivacyError.about("probe", "needs at least two examples", examples=len(x))
     with torch.no_grad(), _unchanged(model):
         _replacing(model, loss, x, y)
-        with _without_dropout(model):
+        with without_dropout(model):
             _removing(model, loss, x, y)
         _refuse_changed_buffers(model, lambda: model(x))
 
@@ -154,16 +155,3 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
     finally:
         for name, buffer in model.named_buffers():
             buffer.copy_(before[name])
-
-
-@contextmanager
-def _without_dropout(model: nn.Module) -> Iterator[None]:
-    layers = [part for part in model.modules() if isinstance(part, nn.modules.dropout._DropoutNd)]  # noqa: SLF001 - as above
-    modes = [layer.training for layer in layers]
-    try:
-        for layer in layers:
-            layer.training = False
-        yield
-    finally:
-        for layer, mode in zip(layers, modes, strict=True):
-            layer.training = mode

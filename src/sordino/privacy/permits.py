@@ -8,6 +8,7 @@ exactly as many permits as were charged, so what ran cannot exceed what was acco
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -87,8 +88,8 @@ class Reservation:
         units = {self._units.get(account) for account in accounts}
         if len(units) != 1:
             raise PrivacyError.about("reservation", "do not protect one and the same unit", accounts=accounts)
-        for account, key in charges:
-            if self._left.get((account, key), 0) < 1:
+        for (account, key), wanted in Counter(charges).items():
+            if self._left.get((account, key), 0) < wanted:
                 raise PrivacyError.about(
                     "reservation", "was not charged for another release of this event", account=account, event=key
                 )

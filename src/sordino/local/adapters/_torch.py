@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import inspect
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,8 +39,9 @@ def lora_config(base: Base, targets: Sequence[Linear], *, rank: int, alpha: floa
 
 
 def common(base: Base) -> dict[str, Any]:
-    """What every PEFT configuration says about its base."""
-    return {"task_type": TASKS[base.task], "base_model_name_or_path": base.name} | (
+    """What every PEFT configuration says about its base; a local folder by its last name, for paths tell of people."""
+    name = Path(base.name).expanduser()
+    return {"task_type": TASKS[base.task], "base_model_name_or_path": name.name if name.exists() else base.name} | (
         {"modules_to_save": list(base.head_modules)} if base.head_modules else {}
     )
 

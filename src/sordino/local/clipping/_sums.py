@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from sordino.local.clipping._engine import Batch, Clip, Clipped, Groups, checked
 from sordino.local.clipping._rules import factors, layers_of
 from sordino.local.layout import trainable
+from sordino.local.passes import Passes, smooth
 from sordino.privacy.kernel import certify
 
 Rows: TypeAlias = list[Tensor]
@@ -32,8 +33,7 @@ def clipped(
     gradients: Callable[[Tensor, Tensor], Rows],
     clip: Clip,
     groups: Groups,
-    *,
-    chunk: int | None,
+    passes: Passes,
 ) -> Clipped:
     """The clipped sum over a batch, a chunk of examples at a time.
 
@@ -43,16 +43,21 @@ def clipped(
         gradients: The rows of a chunk.
         clip: How far, whose, and by which rule.
         groups: Person of each example, or None.
-        chunk: Examples per chunk; None to choose by the number of parameters.
+        passes: How examples go through the model.
     """
     checked(batch, clip, groups)
     sizes = {name: parameter.numel() for name, parameter in trainable(model).items()}
-    step = chunk or max(1, min(512, CHUNK_ENTRIES // sum(sizes.values())))
     total = _ClippedSum(sizes, clip)
-    chunks = _chunks(batch, step)
-    for rows in _records(chunks, gradients) if groups is None else _users(batch, groups, step, gradients):
+    made = _records(model, batch, passes, gradients) if groups is None else _users(batch, groups, passes, gradients)
+    for rows in made:
         total.add(rows)
     return Clipped(certify(total.vector.numpy(), unit=clip.unit, l2=clip.norm), total.nonfinite)
+
+
+def passes_of(model: nn.Module, chunk: int | None, rows: int | None) -> Passes:
+    """Passes whose gradients fit into memory: of `chunk` examples, or as many as the number of parameters allows."""
+    numel = sum(parameter.numel() for parameter in trainable(model).values())
+    return Passes(chunk or max(1, min(512, CHUNK_ENTRIES // max(1, numel))), rows or chunk, smooth(model))
 
 
 class _ClippedSum:
@@ -77,27 +82,14 @@ class _ClippedSum:
         self.nonfinite += int((~finite).sum())
 
 
-def paired(x: Tensor, y: Tensor) -> Batch:
-    """The examples themselves, a lone one twice: the second is to count for nothing.
-
-    torch computes a batch of one by other kernels than a batch of two. Their last bits differ, and where a ReLU is
-    at its kink that is a whole gradient: one example would move another's.
-    """
-    return (x.repeat(2, *[1] * (x.dim() - 1)), y.repeat(2, *[1] * (y.dim() - 1))) if len(x) == 1 else (x, y)
+def _records(
+    model: nn.Module, batch: Batch, passes: Passes, gradients: Callable[[Tensor, Tensor], Rows]
+) -> Iterator[Rows]:
+    for part, real in passes.over(model, batch):
+        yield [rows[:real] for rows in gradients(*part)]
 
 
-def _chunks(batch: Batch, step: int) -> Iterator[Batch]:
-    x, y = batch
-    for start in range(0, len(x), step):
-        yield x[start : start + step], y[start : start + step]
-
-
-def _records(chunks: Iterator[Batch], gradients: Callable[[Tensor, Tensor], Rows]) -> Iterator[Rows]:
-    for x, y in chunks:
-        yield [rows[: len(x)] for rows in gradients(*paired(x, y))]
-
-
-def _users(batch: Batch, groups: Groups, step: int, gradients: Callable[[Tensor, Tensor], Rows]) -> Iterator[Rows]:
+def _users(batch: Batch, groups: Groups, passes: Passes, gradients: Callable[[Tensor, Tensor], Rows]) -> Iterator[Rows]:
     """Rows of mean gradients per person. Examples are put in order of person, so only one mean is ever unfinished."""
     _, person, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
     order = torch.from_numpy(np.argsort(person, kind="stable")).to(batch[0].device)
@@ -105,10 +97,10 @@ def _users(batch: Batch, groups: Groups, step: int, gradients: Callable[[Tensor,
     weight = 1.0 / torch.from_numpy(counts).to(owner.device).double()
     unfinished: Rows | None = None
     first = 0  # the person of the unfinished mean
-    for start in range(0, len(order), step):
-        rows = order[start : start + step]
-        members = owner[start : start + step]
-        made = [each[: len(rows)] for each in gradients(*paired(batch[0][rows], batch[1][rows]))]
+    for start in range(0, len(order), passes.size):
+        rows = order[start : start + passes.size]
+        members = owner[start : start + passes.size]
+        made = [each[: len(rows)] for each in gradients(*passes.filled(batch[0][rows], batch[1][rows]))]
         sums = _sums_of(made, members - first, weight[members])
         if unfinished is not None:
             for part, begun in zip(sums, unfinished, strict=True):

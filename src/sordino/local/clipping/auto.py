@@ -8,11 +8,14 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from sordino.local.clipping._engine import Batch, Clip, Clipped, ClippingEngine, Groups, Unsupported, engines
+from sordino.local.clipping._engine import Batch, Clip, Clipped, ClippingEngine, Groups, Unsupported, checked, engines
+from sordino.local.clipping._rehearsal import made_up
 from sordino.local.clipping.bookkeeping import Bookkeeping
 from sordino.local.clipping.opacus import Opacus
 from sordino.local.clipping.vmap import Vmap
+from sordino.local.layout import trainable
 from sordino.local.losses import Loss
+from sordino.local.passes import FEWEST
 
 
 @engines.register("auto")
@@ -22,28 +25,36 @@ class Auto:
 
     Args:
         chunk: Examples per pass (micro-batch); left out, each engine chooses.
+        rows: A public number of examples that few batches exceed; see `Passes`.
     """
 
     example: ClassVar[dict[str, Any]] = {}
     chunk: int | None = None
-    _ruled_out: WeakKeyDictionary[nn.Module, int] = field(
+    rows: int | None = None
+    _chosen: WeakKeyDictionary[nn.Module, dict[tuple[str, ...], ClippingEngine]] = field(
         default_factory=WeakKeyDictionary, init=False, repr=False, compare=False, metadata={"toml": False}
     )
-
     _order: tuple[ClippingEngine, ...] = field(init=False, repr=False, compare=False, metadata={"toml": False})
 
     def __post_init__(self) -> None:
-        order = (Bookkeeping(self.chunk), Vmap(self.chunk), Opacus(self.chunk))
+        order = tuple(kind(self.chunk, self.rows) for kind in (Bookkeeping, Vmap, Opacus))
         object.__setattr__(self, "_order", order)
 
     def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
+        checked(batch, clip, groups)
+        chosen, names = self._chosen.setdefault(model, {}), tuple(trainable(model))
+        if names not in chosen:
+            chosen[names] = self._choice(model, loss, batch)
+        return chosen[names].clipped_sum(model, loss, batch, clip, groups)
+
+    def _choice(self, model: nn.Module, loss: Loss, like: Batch) -> ClippingEngine:
+        """The first engine that takes made-up examples of the same shape: no record has a part in the choice."""
         *others, last = self._order
-        for i, engine in enumerate(others):
-            if i < self._ruled_out.get(model, 0):
-                continue
+        for engine in others:
             try:
-                return engine.clipped_sum(model, loss, batch, clip, groups)
+                engine.clipped_sum(model, loss, made_up(model, like, FEWEST), Clip(1.0))
             except (Unsupported, RuntimeError):
                 # Value-dependent control flow under vmap raises RuntimeError and nothing finer.
-                self._ruled_out[model] = i + 1
-        return last.clipped_sum(model, loss, batch, clip, groups)
+                continue
+            return engine
+        return last

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.local.clipping._engine import Batch, Clip, Clipped, Groups, engines, per_example
-from sordino.local.clipping._sums import Rows, clipped
+from sordino.local.clipping._rehearsal import OfEach, Rehearsed, compare
+from sordino.local.clipping._sums import Rows, clipped, passes_of
 from sordino.local.layout import trainable
 from sordino.local.losses import Loss
 
@@ -30,10 +31,15 @@ class Opacus:
 
     Args:
         chunk: Examples per pass; left out, chosen by the number of parameters.
+        rows: A public number of examples that few batches exceed; see `Passes`.
     """
 
     example: ClassVar[dict[str, Any]] = {}
     chunk: int | None = None
+    rows: int | None = None
+    _rehearsed: Rehearsed = field(
+        default_factory=Rehearsed, init=False, repr=False, compare=False, metadata={"toml": False}
+    )
 
     def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
         _refuse_sleeping(model)
@@ -44,7 +50,16 @@ class Opacus:
             return [_rows(name, parameter, len(x)) for name, parameter in trainable(model).items()]
 
         with _hooked(model):
-            return clipped(model, batch, gradients, clip, groups, chunk=self.chunk)
+            self._rehearsed.once(model, lambda: _rehearse(model, loss, batch, gradients))
+            return clipped(model, batch, gradients, clip, groups, passes_of(model, self.chunk, self.rows))
+
+
+def _rehearse(model: nn.Module, loss: Loss, like: Batch, gradients: Callable[[Tensor, Tensor], Rows]) -> None:
+    def of_each(batch: Batch) -> OfEach:
+        rows = gradients(*batch)
+        return lambda i: torch.cat([row[i] for row in rows])
+
+    compare("engine.opacus", model, loss, like, of_each)
 
 
 @contextmanager

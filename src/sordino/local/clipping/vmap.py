@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from sordino.local.clipping._engine import Batch, Clip, Clipped, Groups, engines, per_example
-from sordino.local.clipping._sums import Rows, clipped
+from sordino.local.clipping._sums import Rows, clipped, passes_of
 from sordino.local.layout import trainable
 from sordino.local.losses import Loss
 
@@ -22,11 +22,13 @@ class Vmap:
     Models whose control flow depends on values cannot be mapped; use `opacus` for them.
 
     Args:
-        chunk: Examples per chunk; left out, chosen by the number of parameters.
+        chunk: Examples per pass; left out, chosen by the number of parameters.
+        rows: A public number of examples that few batches exceed; see `Passes`.
     """
 
     example: ClassVar[dict[str, Any]] = {}
     chunk: int | None = None
+    rows: int | None = None
 
     def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
         parameters = {name: parameter.detach() for name, parameter in trainable(model).items()}
@@ -39,4 +41,4 @@ class Vmap:
         def gradients(x: Tensor, y: Tensor) -> Rows:
             return [each.flatten(1) for each in mapped(parameters, x, y).values()]
 
-        return clipped(model, batch, gradients, clip, groups, chunk=self.chunk)
+        return clipped(model, batch, gradients, clip, groups, passes_of(model, self.chunk, self.rows))

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sordino.local.passes import FEWEST
 from sordino.local.trainers._data import Data
 
 ENTRIES = 2**20
@@ -22,10 +23,6 @@ ENTRIES = 2**20
 
 ROWS = 2**10
 """Records of one step of all clients of a bucket: what their activations are allowed to take."""
-
-LEAST_EXAMPLES = 4
-"""Products of one row, of two and three, and of more run on kernels whose last bits differ: a record that tipped the
-balance could move the others' gradients where a ReLU is at its kink."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +77,11 @@ class Padded:
         return self.present / counts
 
 
-def padded(datas: Sequence[Data], rows: Sequence[NDArray[np.int64]], device: torch.device) -> Padded:
-    """The chosen rows of every client side by side."""
-    longest = max(LEAST_EXAMPLES, *(len(each) for each in rows))
+def padded(
+    datas: Sequence[Data], rows: Sequence[NDArray[np.int64]], device: torch.device, least: int = FEWEST
+) -> Padded:
+    """The chosen rows of every client side by side, `least` at least: a public number that few batches exceed."""
+    longest = max(least, *(len(each) for each in rows))
     present = np.zeros((longest, len(rows)), dtype=bool)
     sides = []
     for side in ([data[0] for data in datas], [data[1] for data in datas]):

@@ -23,6 +23,7 @@ from sordino.local.cohort.buckets import Member, buckets, padded
 from sordino.local.cohort.plain import split
 from sordino.local.cohort.twin import Twin
 from sordino.local.objectives import Objective
+from sordino.local.passes import likely
 from sordino.local.trainers._data import Data
 from sordino.local.trainers.dpsgd import checked
 from sordino.local.trainers.plans import PrivateSteps
@@ -117,7 +118,9 @@ def _released(
     theta: Vector,
 ) -> list[Vector]:
     """One release per silo: its clipped sum at its own parameters, plus its noise."""
-    batch, plan = padded(datas, rows, twin.device), silos[0].plan
+    # A public number of rows, so that no silo's draw has a part in how another's is computed.
+    least = max(likely(silo.plan.expected_batch) for silo in silos)
+    batch, plan = padded(datas, rows, twin.device, least), silos[0].plan
     shares = twin.shares(split(twin.layout, torch.from_numpy(theta).to(twin.device)), batch)
     sums = clipped_sums(shares, twin.layout.groups, batch.present, norm=plan.clip, rule=plan.clipping)
     return [checked(silo.release(each.total), twin.layout) for silo, each in zip(silos, sums, strict=True)]

@@ -21,6 +21,9 @@ from sordino.local.adapters._base import Base
 from sordino.local.adapters._torch import drawn, transformers
 from sordino.local.models._registry import InputSpec
 
+SMOOTH = ("gelu", "silu", "swish", "tanh", "mish")
+"""Parts of the names of activations without kinks."""
+
 
 class LanguageModel(nn.Module):
     """A frozen base with an adapter in it.
@@ -44,7 +47,7 @@ class LanguageModel(nn.Module):
         """Logits, shape (batch, classes) or (batch, time, vocabulary); those of padding are 0 and mean nothing."""
         time = tokens.shape[1]
         counted = self._counted(tokens)
-        width = max(1, int(counted.any(dim=0).sum()))
+        width = max(1, int(counted.any(dim=0).sum())) if self.smooth else time
         tokens, counted = tokens[:, :width], counted[:, :width]
         # Padding comes after all that counts: an attention that looks back only needs no mask.
         mask = {"attention_mask": counted.long()} if self.base.task == "classify" else {}
@@ -54,6 +57,14 @@ class LanguageModel(nn.Module):
         if self.base.task == "classify" or width == time:
             return logits
         return functional.pad(logits, (0, 0, 0, time - width))
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the network has no kinks, so that last bits stay last bits. If it may have, no batch is cut."""
+        config: Any = self.network.config
+        names = (getattr(config, key, None) for key in ("hidden_act", "hidden_activation", "activation_function"))
+        known = [name for name in (*names, getattr(config, "activation", None)) if name is not None]
+        return bool(known) and all(any(part in str(name) for part in SMOOTH) for name in known)
 
     @property
     def numbers_per_token(self) -> int:

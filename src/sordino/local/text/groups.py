@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.core import checks
+from sordino.core.errors import ConfigError
 from sordino.local.text.vocabulary import Vocabulary
 from sordino.privacy.noise import NoiseSource
 
@@ -23,7 +24,7 @@ class Groups:
 
     Args:
         vocabulary: The words.
-        members: Rows of each group, disjoint, all words together.
+        members: Rows of each group, disjoint.
     """
 
     vocabulary: Vocabulary
@@ -33,17 +34,23 @@ class Groups:
     def of(cls, vocabulary: Vocabulary, size: int) -> Groups:
         """Groups of `size` neighbours: the first word left and those nearest to it, until all are taken.
 
-        The last group has up to twice as many, so that no word is alone unless it is the only one.
+        The last group has up to twice as many, so that no word is alone. Fewer than `size` words are no group at all:
+        they have no place here, as if they had no vector.
+
+        Raises:
+            ConfigError: A group of one, in which a word would only stand for itself.
 
         Source: Chen et al. (2023), arXiv:2207.01193, for sets that are shared, not overlapping.
         """
         checks.count("groups", size=size)
+        if size < 2:
+            raise ConfigError.about("groups", "hides a word among itself", "use 2 or more; 20 suits most", size=size)
         vectors, left, found = vocabulary.vectors, np.arange(len(vocabulary.words)), []
         while len(left) >= 2 * size:
             near = np.argsort(-(vectors[left] @ vectors[left[0]]), kind="stable")[:size]
             found.append(left[near])
             left = np.delete(left, near)
-        return cls(vocabulary, (*found, left) if len(left) else tuple(found))
+        return cls(vocabulary, (*found, left) if len(left) >= size else tuple(found))
 
     @cached_property
     def _places(self) -> dict[str, tuple[int, int]]:

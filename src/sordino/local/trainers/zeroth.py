@@ -27,7 +27,7 @@ from sordino.local.clipping._engine import per_example
 from sordino.local.evaluate import evaluating
 from sordino.local.layout import Layout
 from sordino.local.losses import Loss, cross_entropy
-from sordino.local.passes import records_per_pass
+from sordino.local.passes import FEWEST, likely, records_per_pass
 from sordino.local.trainers._data import Data, Units, tensor
 from sordino.local.trainers.plans import ZerothSteps
 from sordino.privacy.doors import Release
@@ -211,9 +211,8 @@ def _checked(released: Vector, plan: ZerothSteps) -> Vector:
 
 
 def _rows_at_once(model: nn.Module, x: Tensor, plan: ZerothSteps) -> int:
-    """A public number of examples per forward pass: two at least, since a lone one is computed by other kernels."""
+    """A public number of examples per forward pass."""
     most = ROWS if not x.is_floating_point() else min(ROWS, NUMBERS // max(1, math.prod(x.shape[1:])))
     fits = records_per_pass(model, x, most)
-    most = max(2, plan.micro_batch or fits)
-    likely = math.ceil(plan.expected_batch + 3 * math.sqrt(plan.expected_batch))
-    return min(most, max(2, likely)) if plan.unit is Unit.RECORD else most
+    most = max(FEWEST, plan.micro_batch or fits)
+    return min(most, likely(plan.expected_batch)) if plan.unit is Unit.RECORD else most
