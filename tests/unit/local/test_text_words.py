@@ -88,6 +88,19 @@ class TestGroups:
         assert groups.sizes == (10, 10, 10, 10, 13)
         assert all(set(groups.outputs(word)) == set(groups.outputs("aa")) for word in groups.outputs("aa"))
 
+    def test_too_few_words_are_no_group(self):
+        """
+        A word that could only stand for itself would leave in clear: it is masked, and groups of one are refused.
+        """
+        lone = Vocabulary.of(["amber"], np.ones((1, 3)))
+        groups = Groups.of(lone, 2)
+        policy = Policy((Kind("name", 0.5, words=frozenset(["amber", "zoe"])),))
+
+        assert groups.sizes == ()
+        assert Replacer.of(policy, lone, 2)("Amber", SeededNoise(0)).text == "[NAME]"
+        with pytest.raises(ConfigError, match="among itself"):
+            Groups.of(lone, 1)
+
     def test_hold_neighbours(self):
         """
         Two clusters become two groups.
