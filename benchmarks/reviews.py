@@ -39,7 +39,7 @@ METHODS = {
     "prefix": ("prefix = { tokens = 8 }", 0.01),
     "zeroth-order": ("head = {}", None),
 }
-"""Adapter and noise walk. Zeroth-order steps search the head's 770 parameters: 16 losses per record and step."""
+"""Adapter and noise walk. Zeroth-order steps search the head's 770 parameters: 8 losses per record and step."""
 
 EXPERIMENT = """
 name = "reviews"
@@ -102,7 +102,7 @@ def run(method: str, epsilon: float, seed: int, walk: float | None) -> dict[str,
     adapter, usual = METHODS[method]
     zeroth = method == "zeroth-order"
     step = (
-        f'method = "zeroth_order"\ndirections = 8\nradius = 0.01\nlr = {walk or 0.3}'
+        f'method = "zeroth_order"\ndirections = 4\nradius = 0.01\nlr = {walk or 3.0}'
         if zeroth
         else f'clipping = "per_layer"\nnoise_walk = {walk or usual}'
     )
