@@ -43,6 +43,10 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/cohort.py
+	$(BIN)/python benchmarks/step.py
+	for name in minilm smollm2-135m sentiment4 dialogue; do $(BIN)/sordino data fetch $$name; done
+	$(BIN)/python benchmarks/silos.py
+	$(BIN)/python benchmarks/reviews.py --out reviews.jsonl
 
 ## docs: regenerate the reference pages from the registries and the command line
 docs: $(VENV)/ready-dev
