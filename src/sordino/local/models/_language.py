@@ -19,6 +19,7 @@ from sordino.core.errors import ConfigError
 from sordino.local.adapters._adapter import Adapter
 from sordino.local.adapters._base import Base
 from sordino.local.adapters._torch import drawn, transformers
+from sordino.local.models._features import Features
 from sordino.local.models._registry import InputSpec
 
 SMOOTH = ("gelu", "silu", "swish", "tanh", "mish")
@@ -34,17 +35,29 @@ class LanguageModel(nn.Module):
         base: What the network is.
         padding: The token that fills short texts up; None where there is none.
         quantise: How the base was loaded.
+        features: What the base makes of texts, where nothing of it is ever trained.
     """
 
     def __init__(
-        self, network: nn.Module, adapter: Adapter, base: Base, padding: int | None, quantise: str = "none"
+        self,
+        network: nn.Module,
+        adapter: Adapter,
+        base: Base,
+        padding: int | None,
+        quantise: str = "none",
+        features: Features | None = None,
     ) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.features = network, features
         self.adapter, self.base, self.padding, self.quantise = adapter, base, padding, quantise
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits, shape (batch, classes) or (batch, time, vocabulary); those of padding are 0 and mean nothing."""
+        if self.features is not None and self.features.usable:
+            return self.features.logits(tokens, self._run)
+        return self._run(tokens)
+
+    def _run(self, tokens: Tensor) -> Tensor:
         time = tokens.shape[1]
         counted = self._counted(tokens)
         width = max(1, int(counted.any(dim=0).sum())) if self.smooth else time
@@ -129,7 +142,9 @@ def language_model(
         parameter.requires_grad_(name in trainable)
     if trainable != (found := [name for name, parameter in network.named_parameters() if parameter.requires_grad]):
         raise ConfigError.about("base", "does not have the parameters that its files tell of", found=found)
-    return LanguageModel(network, adapter, base, spec.padding, quantise).train()
+    kept = not dropout and len(base.head_modules) == 1 and trainable == [name for name, _ in base.head]
+    features = Features(network.get_submodule(base.head_modules[0])) if kept else None
+    return LanguageModel(network, adapter, base, spec.padding, quantise, features).train()
 
 
 def plain(base: Base, spec: InputSpec, dropout: float = 0.0, quantise: str = "none") -> Any:
