@@ -102,7 +102,7 @@ def _rehearse(model: nn.Module, layers: Layers, loss: Loss, like: Batch) -> None
 
 def _step(model: nn.Module, layers: Layers, x: Tensor) -> int:
     held = sum(p.numel() for layer in layers if isinstance(layer, (nn.Conv1d, nn.Conv2d)) for p in layer.parameters())
-    return records_per_pass(model, x, max(1, min(128, MATERIALISED // max(1, held))))
+    return records_per_pass(model, x, max(1, min(256, MATERIALISED // max(1, held))))
 
 
 def _shares(model: nn.Module, layers: Layers, loss: Loss, batch: Batch, *, multiply: bool = False) -> list[Share]:
