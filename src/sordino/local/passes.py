@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-POSITIONS = 2**11
+POSITIONS = 2**10
 """Tokens in one pass."""
 
 NUMBERS = 2**27
