@@ -22,11 +22,12 @@ def records_per_pass(model: nn.Module, x: Tensor, most: int) -> int:
     Args:
         model: A language model says by its `numbers_per_token` what it keeps of each.
         x: The records; whole numbers are tokens.
-        most: For records that are no texts, > 0.
+        most: For other models, and for records that are no texts, > 0.
     """
-    if len(x) == 0 or x.is_floating_point():
+    each: int | None = getattr(model, "numbers_per_token", None)
+    if len(x) == 0 or x.is_floating_point() or each is None:
         return most
-    positions = min(POSITIONS, NUMBERS // getattr(model, "numbers_per_token", 1))
+    positions = min(POSITIONS, NUMBERS // each)
     return max(1, min(most, positions // max(1, x[0].numel())))
 
 

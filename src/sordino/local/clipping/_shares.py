@@ -119,9 +119,23 @@ def share(parts: Sequence[Part], *, multiply: bool) -> Share:
         parts: One per call.
         multiply: Make rows of everything, as means per person need.
     """
+    parts = _joined(parts)
     if multiply or any(isinstance(part, Rows) for part in parts):
         parts = [part.multiplied() if isinstance(part, Outer) else part for part in parts]
     return Share(tuple(parts))
+
+
+def _joined(parts: Sequence[Part]) -> list[Part]:
+    """Factors of many calls as those of one call with all their positions, as a recurrent layer makes them."""
+    rows: list[Part] = [part for part in parts if isinstance(part, Rows)]
+    for tokens in (False, True):
+        same = [part for part in parts if isinstance(part, Outer) and part.tokens == tokens]
+        if len(same) == 1:
+            rows += same
+        elif same:
+            left, right = (torch.cat([getattr(part, side) for part in same], dim=1) for side in ("left", "right"))
+            rows.append(outer(left, right, same[0].height))
+    return rows
 
 
 def outer(left: Tensor, right: Tensor, height: int) -> Part:
