@@ -6,15 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
 from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment import accounts as paying
 from sordino.experiment.config import Experiment
 from sordino.experiment.people import contributors
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
-from sordino.federation.aggregators.sum import Sum
 from sordino.local.trainers.dpsgd import train_private
 from sordino.local.trainers.plans import GroupSteps, PrivateSteps
 from sordino.privacy.permits import Line, Reservation
@@ -47,9 +44,7 @@ class RecordAtSilo(Setting):
 
         fits = setup.twin is not None and not setup.experiment.groups and setup.twin.layout == setup.layout
         updates = setup.engine.run(plan, cohort, model, work, together if fits else None)
-        total = Sum().reduce(updates, setup.layout.size)
-        # All weights sum to 1; a cohort holds its expected share of them, a public number.
-        return (total.vector * (len(setup.population) / plan.expected)).astype(np.float32)
+        return setup.mean(updates, setup.layout.size, plan)
 
 
 def _change(setup: Setup, client: int, start: Vector, plan: RoundPlan, reservation: Reservation) -> Vector:

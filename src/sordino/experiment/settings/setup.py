@@ -19,6 +19,7 @@ from sordino.experiment.guarantee import AccountPlan
 from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
 from sordino.experiment.settings.parts import Part, part_of
+from sordino.federation.aggregators.sum import Sum
 from sordino.federation.engines import Engine
 from sordino.federation.pipeline import Pipeline
 from sordino.local.models import Model, active_names
@@ -92,6 +93,14 @@ class Setup:
             return
         with part.trained(self.module, model):
             yield replace(self, layout=part.layout), part.taken(model)
+
+    def mean(self, updates: Iterator[Update], size: int, plan: RoundPlan) -> Vector:
+        """The mean of a cohort's released updates, each times its silo's weight. Shape (size,).
+
+        All weights sum to 1; a cohort holds its expected share of them, a public number.
+        """
+        total = Sum().reduce(updates, size)
+        return (total.vector * (len(self.population) / plan.expected)).astype(np.float32)
 
     def members(self, clients: Sequence[int]) -> list[Member]:
         """Clients whose records are copied out when they are needed."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
-from sordino.federation.aggregators.sum import Sum
 from sordino.local.trainers.plans import ZerothSteps
 from sordino.local.trainers.zeroth import Directions, replay, train_zeroth
 from sordino.privacy.permits import Line, Reservation
@@ -37,9 +36,7 @@ class ZerothAtSilo(Setting):
             return Update(vector=setup.plan.weights[client] * slopes)
 
         updates = setup.engine.run(plan, cohort, model, work)
-        total = Sum().reduce(updates, local.steps * local.directions)
-        # As for gradients: all weights sum to 1, and a cohort holds its expected share of them.
-        return (total.vector * (len(setup.population) / plan.expected)).astype("float32")
+        return setup.mean(updates, local.steps * local.directions, plan)
 
     def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:
         local = self.setup.experiment.local
