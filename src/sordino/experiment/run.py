@@ -73,7 +73,7 @@ def run(
     folder = RunFolder(runs / f"{plan.experiment.name}-{plan.digest[:8]}")
     finished = folder.finished(plan.digest)
     if finished is not None:
-        claims = _claims_of_finished(plan, _ledger_file(plan, folder, base))
+        claims = claims_of(plan, _ledger_file(plan, folder, base))
         return Result(folder.path, finished | _claimed(plan, finished["silos"], claims), claims, fresh=False)
     built = build(plan, population)
     setting = setting_of(built.setup)
@@ -121,8 +121,12 @@ def _opened(plan: Plan, folder: RunFolder, toml: str, file: Path) -> Iterator[tu
         yield opened
 
 
-def _claims_of_finished(plan: Plan, file: Path) -> tuple[Claim, ...]:
-    """The guarantees of a run that has ended, from its ledger as it is now."""
+def claims_of(plan: Plan, file: Path) -> tuple[Claim, ...]:
+    """The guarantees of a run that has ended, from its ledger as it is now.
+
+    Raises:
+        VerificationError: The ledger knows no charge of it.
+    """
     if not plan.private:
         return ()
     with Ledger(file, read_only=True) as ledger:
