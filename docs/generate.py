@@ -44,6 +44,7 @@ PLACES = {
     ),
     "strategies": ("Strategies", "Named by one table `[strategy.NAME]`."),
     "engines": ("Engines", "Not a key of the experiment file yet: every run uses `inprocess`."),
+    "attacks": ("Attacks", "Named by `sordino audit RUN --attacks NAME`; left out, all that fit the run."),
 }
 """Per registry: the page's title, and where an experiment file names its entries."""
 

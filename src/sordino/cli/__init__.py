@@ -15,9 +15,10 @@ VERBS = {
     "init": "Write a commented experiment file for a task.",
     "plan": "Price an experiment: noise, epsilon, attack bounds, forecast. Trains and releases nothing.",
     "run": "Run an experiment here; goes on where it was interrupted.",
+    "audit": "Attack a finished run: lower bounds on epsilon beside the claim, leakage, conformance.",
     "ledger": "Accounts, history and verification of a ledger.",
     "data": "Fetch and describe data sets that packages carry.",
-    "list": "List stages, mechanisms, strategies, samplers, models, objectives, data sets, partitions.",
+    "list": "List stages, mechanisms, strategies, samplers, models, data sets, attacks and the like.",
 }
 
 
@@ -49,6 +50,7 @@ def cli() -> None:
       sordino init tabular > experiment.toml
       sordino plan experiment.toml
       sordino run experiment.toml
+      sordino audit runs/heart-1a2b3c4d
       sordino ledger show runs/heart-1a2b3c4d/ledger.db
 
     Exit codes: 1 a client or file failed, 2 bad configuration, 3 budget refused, 4 breaker open,

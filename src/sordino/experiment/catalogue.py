@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from sordino.audit.attacks import attacks
 from sordino.core.registry import Registry
 from sordino.data import datasets, partitions
 from sordino.federation.aggregators import aggregators
@@ -29,6 +30,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "mechanisms": mechanisms,
     "strategies": strategies,
     "engines": engines,
+    "attacks": attacks,
 }
 
 

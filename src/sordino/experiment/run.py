@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -91,7 +92,9 @@ def run(
         checked = adapter.moved(built.setup, built.start, seen, lost)
         loop = built.loop(books, _name(plan), folder.save, checked)
         before = folder.load()
+        begun = time.process_time()
         state = loop.rounds(before or loop.start(built.start), setting)
+        took = time.process_time() - begun
         model = loop.average.result(state.average)
         claims = tuple(ledger.claims(_name(plan))) if ledger is not None else ()
         _compare_with_plan(plan, claims)
@@ -103,6 +106,7 @@ def run(
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
         summary |= adapter.exported(built.setup, model, folder)
         summary |= {"rounds_lost": _lost(ledger, plan)}
+        summary |= {"cpu_seconds": _whole(took, plan.experiment.count, before)}
         folder.finish(summary)
         return Result(folder.path, summary, claims, fresh=True, resumed_at=before.round if before else 0)
 
@@ -159,6 +163,12 @@ def _claimed(plan: Plan, silos: list[dict[str, Any]], claims: tuple[Claim, ...])
         "silos": paid,
         "ledger_sha256": claims[0].ledger_sha256 if claims else None,
     }
+
+
+def _whole(took: float, rounds: int, before: State | None) -> float | None:
+    """What the whole training takes, from the part that ran now: an audit that repeats it says so beforehand."""
+    done = rounds - (before.round if before else 0)
+    return round(took * rounds / done, 3) if done else None
 
 
 def _lost(ledger: Ledger | None, plan: Plan) -> int:

@@ -36,7 +36,9 @@ def open_run(path: Path, *, ledger: Path | None = None, seed: int = 0) -> Audite
     folder = RunFolder(path)
     written = folder.read("plan.json")
     if written is None or folder.read("summary.json") is None:
-        raise ConfigError.about("audit", "holds no finished run", "give a folder that `sordino run` named", run=str(path))
+        raise ConfigError.about(
+            "audit", "holds no finished run", "give a folder that `sordino run` named", run=str(path)
+        )
     experiment: Experiment = tables.build(Experiment, written["experiment"], "experiment")
     population = load(experiment)
     plan = make_plan(experiment, population, check_learning=False)

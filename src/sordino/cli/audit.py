@@ -1,0 +1,106 @@
+"""`sordino audit`: attack a finished run, or put the same checks to other frameworks."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sordino.cli.options import as_json, echo_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class _RunOrVerb(click.Group):
+    """`sordino audit RUN` beside `sordino audit conformance`: what is no verb of the group is a run folder."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            return super().resolve_command(ctx, ["run", *args])
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Options of the hidden verb may stand first: `sordino audit --json RUN`.
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # The options of a run's audit are what most people look for here.
+        run.format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+@click.group("audit", cls=_RunOrVerb, subcommand_metavar="RUN | conformance")
+def command() -> None:
+    """Attack a finished run and put what was found beside what was claimed.
+
+    Every number carries its grade: a *falsification* says that the claimed curve is false, *conformance* that this is
+    not the declared mechanism, *leakage* how well an attack does. What is found is kept in the run folder, as
+    findings.json and findings.html. A lower bound above the claim ends with exit code 5.
+
+    \b
+    Examples:
+      sordino audit runs/heart-1a2b3c4d
+      sordino audit runs/heart-1a2b3c4d --attacks one_run_curve,lira --json
+      sordino audit conformance --target sordino
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
+
+
+@command.command("run", hidden=True)
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@as_json
+@click.option("--attacks", "names", default="", metavar="A,B", help="Only these; see `sordino list attacks`.")
+@click.option("--minutes", default=10.0, help="Leave out attacks that would repeat trainings for longer.")
+@click.option("--seed", default=0, help="Of the audit's own choices.")
+@click.option("--ledger", type=click.Path(path_type=Path), help="The run's ledger, where it is not in its folder.")
+@click.pass_context
+def run(
+    ctx: click.Context, folder: Path, *, as_json: bool, names: str, minutes: float, seed: int, ledger: Path | None
+) -> None:
+    """Attack a finished run.
+
+    Attacks that train use ledgers of their own with predictable noise: nothing is charged, and nothing is released.
+    Figures that depend on private records are marked `local`: they may not leave the silo.
+
+    \b
+    Examples:
+      sordino audit runs/heart-1a2b3c4d
+      sordino audit runs/heart-1a2b3c4d --attacks lira,rmia --minutes 60
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
+    from sordino.audit.findings import to_plain
+    from sordino.audit.page import page
+    from sordino.cli._findings import show_costs, show_findings
+    from sordino.experiment.audits.auditing import audit, costs, write
+    from sordino.experiment.audits.opening import open_run
+
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    audited = open_run(folder, ledger=ledger, seed=seed)
+    planned = costs(audited, chosen)
+    if not as_json:
+        show_costs(planned, minutes)
+    with _progress(len(planned), quiet=as_json) as progress:
+        found = list(audit(audited, chosen, minutes=minutes, progress=progress))
+    write(audited, found)
+    title = f"Audit of {audited.plan.experiment.name} {audited.plan.digest[:8]}"
+    audited.folder.write_text("findings.html", page(title, audited.promise, found))
+    if as_json:
+        echo_json([to_plain(finding) for finding in found])
+    else:
+        show_findings(audited.promise, found, audited.folder.path)
+    if any(finding.verdict == "refuted" for finding in found):
+        ctx.exit(5)
+
+
+@contextmanager
+def _progress(attacks: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A line that says what is being done."""
+    from rich.console import Console
+
+    with Console(stderr=True, quiet=quiet).status(f"{attacks} attacks") as status:
+        yield status.update
