@@ -92,6 +92,19 @@ class TestEveryWayAndModel:
         assert np.allclose(side_by_side, expected, rtol=1e-5, atol=1e-5)
         assert expected.any() == any(size > 0 for size in sizes)
 
+    def test_clients_may_start_apart(self, way, name):
+        """
+        Each is pulled to its own start.
+        """
+        model, spec = built(name)
+        sizes, plan = [5, 2, 8], PlainSteps(lr=0.1, epochs=2, batch_size=2, momentum=0.9)
+        datas, layout, pull = silos(spec, sizes), Layout.of(model), objectives.example("fedprox")
+        starts = layout.flatten(model) + stream(4, "starts").normal(size=(3, layout.size), scale=0.2).astype(np.float32)
+        side_by_side = together(WAYS[way](model, cross_entropy), starts, datas, plan, pull)
+        each = zip(starts, datas, rngs(sizes), strict=True)
+        expected = [train_plain(model, layout, data, start, plan, rng, pull) for start, data, rng in each]
+        assert np.allclose(side_by_side, expected, rtol=1e-4, atol=1e-5)
+
     def test_one_who_diverges_disturbs_nobody(self, way, name):
         """
         All NaN for the client with an impossible record, nothing changed for the others.

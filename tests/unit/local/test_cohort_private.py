@@ -213,13 +213,16 @@ class TestTraining:
         steps=st.integers(1, 3),
         momentum=st.sampled_from([0.0, 0.9]),
         objective=st.sampled_from(["plain", "fedprox"]),
+        apart=st.booleans(),
     )
-    def test_the_same_run_as_one_after_another(self, name, sizes, batch, steps, momentum, objective):
+    def test_the_same_run_as_one_after_another(self, name, sizes, batch, steps, momentum, objective, apart):
         """
-        The same coins, the same seeded noise for every silo and step, the same post-processing.
+        The same coins, the same seeded noise for every silo and step, the same post-processing; from one start or many.
         """
         model, spec = built(name)
-        start, datas = Layout.of(model).flatten(model), silos_of(spec, sizes)
+        starts = thetas(Layout.of(model), model, len(sizes))
+        starts, datas = starts if apart else starts[:1].repeat(len(sizes), 0), silos_of(spec, sizes)
+        start = starts if apart else starts[0]
         plans, pull = steps_of(sizes, steps, batch, momentum=momentum), objectives.example(objective)
 
         source = SeededNoise(7)
@@ -227,10 +230,10 @@ class TestTraining:
         changes = side_by_side(model, start, datas, plans, pull, source, releases)
 
         source = SeededNoise(7)
-        parts = zip(datas, plans, doors(len(sizes), steps, source), strict=True)
+        parts = zip(datas, starts, plans, doors(len(sizes), steps, source), strict=True)
         expected = [
-            train_private(model, Layout.of(model), d, start, p, release=r, source=source, objective=pull)
-            for d, p, r in parts
+            train_private(model, Layout.of(model), d, own, p, release=r, source=source, objective=pull)
+            for d, own, p, r in parts
         ]
         assert np.allclose(changes, expected, rtol=1e-5, atol=1e-5)
 

@@ -48,7 +48,7 @@ def train_plain_many(
     Args:
         stack: The model for many clients.
         members: The cohort.
-        start: Shape (d,).
+        start: Shape (d,), or each client's own, shape (clients, d).
         plan: What every client does.
         rngs: Shuffles each client's records.
         objective: Its regulariser is added to each step's mean gradient.
@@ -57,20 +57,22 @@ def train_plain_many(
         Positions in `members` and changes, bucket by bucket. As `train_plain` for each: all NaN where training
         diverged, zero where there are no records. A client that has no more steps to do stays where it is.
     """
+    starts = np.broadcast_to(np.asarray(start, dtype=np.float32), (len(members), stack.layout.size))
     for bucket in buckets([member.records for member in members], plan.batch_size, stack.layout.size):
         steps = {i: list(batches(members[i].records, plan, rngs[i])) for i in bucket}
         order = sorted(bucket, key=lambda i: -len(steps[i]))
         datas = [members[i].load() for i in order]
-        theta = torch.from_numpy(np.tile(np.asarray(start, dtype=np.float32), (len(order), 1))).to(stack.device)
+        begun = starts[order]
+        theta = torch.from_numpy(begun.copy()).to(stack.device)
         velocity = torch.zeros_like(theta) if plan.momentum else None
         for step in range(len(steps[order[0]])):
             moving = sum(len(steps[i]) > step for i in order)
             batch = padded(datas[:moving], [steps[i][step] for i in order[:moving]], theta.device)
-            _step(stack, theta[:moving], None if velocity is None else velocity[:moving], batch, start, plan, objective)
+            _step(stack, theta[:moving], None if velocity is None else velocity[:moving], batch, begun, plan, objective)
         moved = theta.cpu().numpy()
-        for i, each in zip(order, moved, strict=True):
+        for i, each, own in zip(order, moved, begun, strict=True):
             # Once not finite, parameters stay so: one look at the end is enough.
-            yield i, each - start if np.isfinite(each).all() else np.full_like(start, np.nan)
+            yield i, each - own if np.isfinite(each).all() else np.full_like(own, np.nan)
 
 
 def _step(
@@ -78,14 +80,15 @@ def _step(
     theta: Tensor,
     velocity: Tensor | None,
     batch: Padded,
-    start: Vector,
+    starts: Vector,
     plan: PlainSteps,
     objective: Objective,
 ) -> None:
     """One step of the clients that still have one to do, in place."""
     gradients = stack.gradients(split(stack.layout, theta), batch)
     if objective.pulls:
-        pull = torch.from_numpy(np.stack([objective.regulariser(each, start) for each in theta.cpu().numpy()]))
+        pairs = zip(theta.cpu().numpy(), starts, strict=False)  # those that still move stand first
+        pull = torch.from_numpy(np.stack([objective.regulariser(each, own) for each, own in pairs]))
         gradients = [g + own for g, own in zip(gradients, split(stack.layout, pull.to(theta.device)), strict=True)]
     if velocity is not None:
         for own, gradient in zip(split(stack.layout, velocity), gradients, strict=True):

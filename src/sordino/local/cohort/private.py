@@ -54,7 +54,7 @@ def train_private_many(
     Args:
         twin: The model for many silos.
         silos: The cohort. Their plans differ in the expected batch at most.
-        start: Released or public parameters, shape (d,).
+        start: Released or public parameters, shape (d,), or each silo's own, shape (silos, d).
         objective: Added outside the clip.
         source: For the coins of the batches, drawn silo by silo as if one trained after another.
 
@@ -72,10 +72,11 @@ def train_private_many(
     if any(silo.plan.unit is not Unit.RECORD for silo in silos):
         raise PrivacyError.about("cohort", "stacks records only", 'use cohort = "loop"', unit="user")
     rows = [[_draw(silo, source) for _ in range(silo.plan.steps)] for silo in silos]
+    starts = np.broadcast_to(np.asarray(start, dtype=np.float32), (len(silos), twin.layout.size))
     most = max((len(each) for drawn in rows for each in drawn), default=1)
     for bucket in buckets([silo.member.records for silo in silos], max(1, most), twin.layout.size):
         chosen = [silos[i] for i in bucket]
-        changes = _bucket(twin, chosen, [rows[i] for i in bucket], start, objective)
+        changes = _bucket(twin, chosen, [rows[i] for i in bucket], starts[bucket], objective)
         yield from zip(bucket, changes, strict=True)
 
 
@@ -89,25 +90,25 @@ def _bucket(
     twin: Twin,
     silos: Sequence[Silo],
     rows: Sequence[Sequence[NDArray[np.int64]]],
-    start: Vector,
+    starts: Vector,
     objective: Objective,
 ) -> list[Vector]:
     datas = [silo.member.load() for silo in silos]
-    theta = np.tile(np.asarray(start, dtype=np.float32), (len(silos), 1))
+    theta = starts.copy()
     velocity = np.zeros_like(theta) if silos[0].plan.momentum else None
     for step in range(silos[0].plan.steps):
         released = _released(twin, silos, datas, [each[step] for each in rows], theta)
         for i, (silo, each) in enumerate(zip(silos, released, strict=True)):
             gradient = each / np.float32(silo.plan.expected_batch)
             if objective.pulls:
-                gradient += objective.regulariser(theta[i], start)
+                gradient += objective.regulariser(theta[i], starts[i])
             if velocity is not None:
                 velocity[i] = gradient = np.float32(silo.plan.momentum) * velocity[i] + gradient
             gradient *= np.float32(silo.plan.lr)
             theta[i] -= gradient
         if not np.isfinite(theta).all():
             raise EngineError.about("cohort", "the parameters are not finite: training diverged", "lower the rate")
-    return list(theta - start)
+    return list(theta - starts)
 
 
 def _released(
