@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from sordino.core.types import Adjacency
 from sordino.privacy import gaussian
@@ -55,12 +55,39 @@ def attack_bounds(events: Events, delta: float, *, adjacency: Adjacency) -> Atta
         delta: Where the range of ε ends that the bound looks at; the plan has one curve whatever δ is.
         adjacency: The neighbouring relation the attack decides between.
     """
+    mu = _exact_mu(events, delta, adjacency)
+    return of_mu(mu) if mu is not None else of_curve(*_lines(events, delta, adjacency))
+
+
+def true_positive_rates(events: Events, delta: float, false_positive: Floats, *, adjacency: Adjacency) -> Floats:
+    """The largest true positive rate at each false positive rate: what measured points are drawn under. Shapes (n,).
+
+    Args:
+        events: Distinct events with how often each happens.
+        delta: Where the range of ε ends that the bound looks at, as in `attack_bounds`.
+        false_positive: Rates in [0, 1].
+        adjacency: The neighbouring relation the attack decides between.
+    """
+    mu = _exact_mu(events, delta, adjacency)
+    if mu is not None:
+        exact: Floats = ndtr(mu + ndtri(false_positive))
+        return exact
+    return _envelope(false_positive, *_lines(events, delta, adjacency))
+
+
+def _exact_mu(events: Events, delta: float, adjacency: Adjacency) -> float | None:
+    """μ of a plan of unsampled Gaussians, whose curve is known exactly; None for others."""
+    if best_accountant(events, delta, adjacency=adjacency) != "gdp":
+        return None
+    return math.sqrt(gaussian_part(plan_of(events), Adjacency(adjacency))[0])
+
+
+def _lines(events: Events, delta: float, adjacency: Adjacency) -> tuple[Floats, Floats]:
+    """The (ε, δ) whose lines bound a plan's curve."""
     accountant = best_accountant(events, delta, adjacency=adjacency)
-    if accountant == "gdp":
-        return of_mu(math.sqrt(gaussian_part(plan_of(events), Adjacency(adjacency))[0]))
     last = min(epsilon(events, delta, adjacency=adjacency, accountant=accountant), LARGEST_EPSILON)
     grid = np.concatenate([[0.0], np.geomspace(min(1e-3, last or 1e-3), max(last, 1e-3), 400)])
-    return of_curve(grid, delta_curve(events, grid, adjacency=adjacency))
+    return grid, delta_curve(events, grid, adjacency=adjacency)
 
 
 def of_mu(mu: float) -> AttackBounds:
