@@ -68,6 +68,8 @@ def show_plan(plan: dict[str, Any]) -> None:
     )
     if plan["people"]:
         _people(plan["people"])
+    if plan["canaries"]:
+        click.echo(f"canaries: {plan['canaries']['says']}")
     if plan["silos_per_person"] is None and plan["unit"] != "client":
         click.echo(
             "a person's number of silos is not declared, so all silos are composed; "

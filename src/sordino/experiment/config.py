@@ -5,7 +5,7 @@ Experiment
 ├── privacy, silos, groups, budget        what is promised            (Privacy, SiloTable, GroupTable, Budget)
 ├── local                                 what a silo does in a round (Local)
 ├── sampling, stages, strategy, average   how updates become a model
-└── evaluation, compare, simulation       what is measured, and where it is only a simulation
+└── evaluation, compare, audit, simulation    what is measured and attacked, and where it is only a simulation
 """
 
 from __future__ import annotations
@@ -237,6 +237,27 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class AuditTable:
+    """Crafted records that a run carries, so that its own result can be attacked: each in or out by a fair coin.
+
+    Args:
+        canaries: Number of candidates; about half of them are in.
+        silo: Whose records they join; left out, the largest silo's.
+        kind: `random` (noise with a random label), or `mislabelled` (held-out records of public data).
+        seed: Of records and coins.
+    """
+
+    canaries: int
+    silo: str | None = None
+    kind: Literal["random", "mislabelled"] = "random"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.count("audit", canaries=self.canaries)
+        checks.non_negative("audit", seed=self.seed)
+
+
+@dataclass(frozen=True)
 class Simulation:
     """Choices of a simulation. Seeded noise and played sums mark every ledger line and claim TEST.
 
@@ -281,6 +302,7 @@ class Experiment:
     ledger: str | None = None
     evaluation: Evaluation = Evaluation()
     compare: Compare | None = None
+    audit: AuditTable | None = None
     simulation: Simulation = Simulation()
 
     def __post_init__(self) -> None:

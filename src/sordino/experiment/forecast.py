@@ -134,7 +134,8 @@ def _weights(
     if experiment.weights == "noise_aware" and any(stds):
         # A clipped gradient varies by at most its clip norm: a public bound on the spread.
         return tuple(float(w) for w in noise_aware(stds, dimension, sizes, 1.0))
-    counts = population.train.sizes if experiment.privacy.non_private else sizes
+    public = [size + population.surplus(i) for i, size in enumerate(population.train.sizes)]
+    counts = public if experiment.privacy.non_private else sizes
     return tuple(float(c) / float(sum(counts)) for c in counts)
 
 

@@ -58,7 +58,8 @@ def contributors(experiment: Experiment, population: Population, client: int) ->
         return population.units[client]
     if user is None:
         raise ConfigError.about("privacy", "needs a column that names the person", "set data.*.user", unit="user")
-    return int(np.minimum(np.unique(user[population.train.rows[client]], return_counts=True)[1], cap).sum())
+    counted = np.minimum(np.unique(user[population.train.rows[client]], return_counts=True)[1], cap)
+    return int(counted.sum()) + population.surplus(client)
 
 
 def _refuse_cap(experiment: Experiment) -> None:

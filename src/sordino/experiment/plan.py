@@ -20,6 +20,7 @@ from sordino.core.types import Adjacency, Unit
 from sordino.experiment import accounts as paying
 from sordino.experiment import blocks, config
 from sordino.experiment.calibrate import Calibration
+from sordino.experiment.canaries import Cost, cost
 from sordino.experiment.config import FIT, Experiment
 from sordino.experiment.forecast import Forecast, forecast
 from sordino.experiment.groups import tiers
@@ -55,6 +56,7 @@ class Plan:
     clients: tuple[str, ...]
     digest: str
     ways: Ways | None = None
+    canaries: Cost | None = None
 
     @property
     def private(self) -> bool:
@@ -119,6 +121,7 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
         clients=population.names,
         digest=_digest(experiment, population, adjacency, delta, charged),
         ways=ways(pricing, population, charged, outlook, noised),
+        canaries=cost(population.train, population.canaries),
     )
 
 
@@ -195,6 +198,7 @@ def _non_private(experiment: Experiment, population: Population, size: int) -> P
         parameters=size,
         clients=population.names,
         digest=_digest(experiment, population, Adjacency.ADD_REMOVE, 0.0, ()),
+        canaries=cost(population.train, population.canaries),
     )
 
 
@@ -223,6 +227,8 @@ def _digest(
         "delta": delta,
         "charges": [(a.name, a.charges) for a in charged],
     }
+    if population.canaries is not None:
+        body["canaries"] = population.canaries.digest
     if experiment.local.records_per_person is not None or experiment.groups:
         body["contributors"] = [contributors(experiment, population, i) for i in range(len(population))]
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), default=str)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -12,12 +12,14 @@ from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.registry import single
 from sordino.core.types import Unit
 from sordino.data import datasets, partitions
+from sordino.data.canaries import Canaries
 from sordino.data.examples import Examples
 from sordino.data.federation import FederatedData
 from sordino.data.pretrained import located
 from sordino.data.split import coin_split, train_test
 from sordino.data.texts import Texts
 from sordino.data.tokenise import encode
+from sordino.experiment.canaries import planted
 from sordino.experiment.config import Experiment
 from sordino.local.models import InputSpec, TextInput, models
 
@@ -33,6 +35,7 @@ class Population:
         spec: Shape and classes of one record. Public.
         public: Whether the records are published research data, so that metrics on them may be shown freely.
         source: Where the data come from.
+        canaries: Crafted records among the training records; counts are made with the expected number of them.
     """
 
     train: FederatedData
@@ -41,6 +44,7 @@ class Population:
     spec: InputSpec
     public: bool
     source: str
+    canaries: Canaries | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,6 +53,11 @@ class Population:
 
     def __len__(self) -> int:
         return len(self.train)
+
+    def surplus(self, client: int) -> int:
+        """What turns a count of a client's training records into the public one, in which no coin has a part."""
+        canaries = self.canaries
+        return canaries.surplus if canaries is not None and canaries.silo == self.names[client] else 0
 
 
 def load(experiment: Experiment) -> Population:
@@ -77,11 +86,11 @@ def load(experiment: Experiment) -> Population:
             "silos", f"are not in the data; known: {', '.join(clients.names)}", names=sorted(unknown)
         )
     _check_persons(experiment, clients)
-    train, test = _parts(experiment, clients)
-    return Population(
+    train, test, canaries = planted(experiment, *_parts(experiment, clients))
+    whole = Population(
         train=train,
         test=test,
-        units=tuple(_units(train, i, experiment.privacy.unit) for i in range(len(train))),
+        units=(),
         spec=InputSpec(
             shape=examples.shape,
             classes=examples.classes,
@@ -92,7 +101,10 @@ def load(experiment: Experiment) -> Population:
         ),
         public=examples.public and test.examples.public,
         source=examples.source,
+        canaries=canaries,
     )
+    unit = experiment.privacy.unit
+    return replace(whole, units=tuple(_units(whole, i, unit) for i in range(len(whole))))
 
 
 def _text_input(experiment: Experiment) -> TextInput | None:
@@ -166,12 +178,12 @@ def _parts(experiment: Experiment, clients: FederatedData) -> tuple[FederatedDat
     return clients, FederatedData(examples, ("test",), (np.arange(len(examples.y)),))
 
 
-def _units(data: FederatedData, index: int, unit: Unit) -> int:
+def _units(whole: Population, index: int, unit: Unit) -> int:
     if unit is Unit.CLIENT:
         return 1
     if unit is Unit.RECORD:
-        return data.sizes[index]
-    user = data.silo(index).user
+        return whole.train.sizes[index] + whole.surplus(index)
+    user = whole.train.silo(index).user
     if user is None:
         raise ConfigError.about("privacy", "needs a column that names the person", "set data.*.user", unit="user")
-    return len(np.unique(user))
+    return len(np.unique(user)) + whole.surplus(index)

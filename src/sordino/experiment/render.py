@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -59,6 +60,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             "verdict": plan.forecast.verdict,
         },
         "people": _people(plan),
+        "canaries": _canaries(plan),
         "composition": _composition(plan),
         "experiment": config.to_plain(experiment),
     }
@@ -98,6 +100,12 @@ def _people(plan: Plan) -> dict[str, Any] | None:
         "records_per_person": plan.ways.records_per_person,
         "better": plan.ways.better,
     }
+
+
+def _canaries(plan: Plan) -> dict[str, Any] | None:
+    if plan.canaries is None:
+        return None
+    return dataclasses.asdict(plan.canaries) | {"says": plan.canaries.says}
 
 
 def _composition(plan: Plan) -> list[dict[str, Any]]:

@@ -79,6 +79,8 @@ def run(
     built = build(plan, population)
     setting = setting_of(built.setup)
     with _opened(plan, folder, toml, _ledger_file(plan, folder, base)) as (books, ledger):
+        if population.canaries is not None:  # coins are fixed, and kept, before anything is trained
+            folder.write("canaries.json", population.canaries.to_plain())
         spent = Spent(plan)
 
         def seen(state: State) -> None:
