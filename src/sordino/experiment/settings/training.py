@@ -20,7 +20,7 @@ def plain_change(setup: Setup, client: int, start: Vector, plan: RoundPlan) -> U
     silo = setup.population.train.silo(client)
     rng = seeds.stream(setup.experiment.seed, "local batches", plan.round, client)
     data = (silo.x, silo.y, silo.user)
-    vector = train_plain(setup.module, setup.layout, data, start, _steps(setup, len(silo)), rng, setup.objective)
+    vector = train_plain(setup.module, setup.layout, data, start, plain_steps(setup, len(silo)), rng, setup.objective)
     return Update(vector=vector, records=len(silo.y))
 
 
@@ -32,12 +32,12 @@ def plain_changes(setup: Setup, cohort: Cohort, start: Vector, plan: RoundPlan) 
     members = setup.members(clients)
     rngs = [seeds.stream(setup.experiment.seed, "local batches", plan.round, client) for client in clients]
     for i, change in train_plain_many(
-        cast("Stack", setup.stack), members, start, _steps(setup, 0), rngs, setup.objective
+        cast("Stack", setup.stack), members, start, plain_steps(setup, 0), rngs, setup.objective
     ):
         yield clients[i], Update(vector=change, records=members[i].records)
 
 
-def _steps(setup: Setup, records: int) -> PlainSteps:
+def plain_steps(setup: Setup, records: int) -> PlainSteps:
     """A client's steps. Without privacy a rate means batches of the size that a private run expects."""
     local = setup.experiment.local
     expected = None if local.batch == "full" else max(1, round(local.rate * records))
