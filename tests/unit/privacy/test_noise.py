@@ -172,28 +172,103 @@ class TestSampling:
         assert stats.chisquare(counts).pvalue > FALSE_ALARM
 
 
-class _Low:
-    """A keystream whose first 53 bits say 0 or 1: what happens once in 2^52 draws, far out in the tail."""
+class _Stream:
+    """A keystream whose words are chosen: by default from numpy's generator, `first` for the first of every draw."""
 
-    def __init__(self):
-        self._rng = np.random.default_rng(0)
+    def __init__(self, first=None, rest=None):
+        self._rng, self._first, self._rest = np.random.default_rng(0), first, rest
 
-    def uniform(self, size):
-        first = (self._rng.integers(2, size=size // 2) + 0.5) * 2.0**-53
-        return np.concatenate([first, self._rng.random(size - size // 2)])
+    def fill(self, words):
+        words[:] = self._rng.integers(2**64, size=words.size, dtype=np.uint64)
+        third = len(words) // 3
+        if self._first is not None:
+            words[:third] = self._rng.integers(self._first, size=third, dtype=np.uint64)
+        if self._rest is not None:
+            words[third : 2 * third] = self._rest
+        return words
 
-    exponential = noise._Keystream.exponential
+
+def radii(drawn):
+    """Of the pairs in one block of normal draws."""
+    return np.hypot(*drawn.reshape(2, -1))
 
 
 def test_the_tail_is_not_a_few_circles():
-    """Far out, radii still take as many values as there are draws; with 53 bits alone (the twin) they take two."""
-    stream = _Low()
-    radii = np.sqrt(2 * stream.exponential(1000))
-    twin = np.sqrt(-2 * np.log(stream.uniform(2000)[:1000]))
+    """Far out, radii still take as many values as there are draws; with one word alone (the twin) they take two.
 
-    assert len(np.unique(radii)) > 990
-    assert radii.min() > 8.4
-    assert len(np.unique(twin)) == 2
+    First words of 0 to 3 are what happens once in 2^62 draws.
+    """
+    drawn = radii(noise._normal(_Stream(first=4), 1.0, 2000))
+    twin = radii(noise._normal(_Stream(first=4, rest=2**63), 1.0, 2000))
+
+    assert len(np.unique(drawn)) > 990
+    assert drawn.min() > 9.2
+    assert len(np.unique(np.round(twin, 9))) == 2
+
+
+def test_the_rarest_words_are_finite():
+    """A uniform of the least bits is not zero, one of the most bits is at most one, and every angle has a tangent."""
+    words = np.array([0, 2**64 - 1], dtype=np.uint64)
+    angles = np.array([0, 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1], dtype=np.uint64)
+    every = np.stack(np.meshgrid(words, words, angles)).reshape(3, -1)
+
+    class Rare:
+        def fill(self, words):
+            words[:] = every.ravel()
+            return words
+
+    drawn = noise._normal(Rare(), 1.0, 2 * every.shape[1])
+    assert np.isfinite(drawn).all()
+    assert radii(drawn).max() == pytest.approx(np.sqrt(2 * 127 * np.log(2)))
+
+
+def test_pairs_have_every_direction_and_none_more_than_another():
+    """A pair's angle is uniform and says nothing of its radius; half the circle (the twin) is found out."""
+    x, y = noise._normal(_Stream(), 1.0, 8000).reshape(2, -1)
+    angle, radius = np.arctan2(y, x), np.hypot(x, y)
+    law = stats.uniform(-np.pi, 2 * np.pi).cdf
+
+    assert stats.kstest(angle, law).pvalue > FALSE_ALARM
+    assert stats.kstest(radius**2 / 2, "expon").pvalue > FALSE_ALARM
+    assert stats.spearmanr(radius, angle).pvalue > FALSE_ALARM
+    assert stats.spearmanr(radius, np.abs(angle)).pvalue > FALSE_ALARM
+    assert stats.kstest(angle / 2, law).pvalue < FALSE_ALARM
+
+
+def test_the_tangent_gives_cosine_and_sine():
+    """To the last bits, at every angle."""
+    words = np.random.default_rng(1).integers(2**64, size=3 * 4000, dtype=np.uint64)
+
+    class Known:
+        def fill(self, own):
+            own[:] = words
+            return own
+
+    x, y = noise._normal(Known(), 1.0, 8000).reshape(2, -1)
+    angle = words[-4000:].view(np.int64) * (2 * np.pi * 2.0**-64)
+    assert np.abs(x / np.hypot(x, y) - np.cos(angle)).max() < 2.0**-49
+    assert np.abs(y / np.hypot(x, y) - np.sin(angle)).max() < 2.0**-49
+
+
+@pytest.mark.parametrize("kind", ["normal", "laplace"])
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 31, 32, 33, 100])
+def test_blocks_join(monkeypatch, kind, size):
+    """Every place is filled with a draw of its own, whatever the size is of blocks."""
+    monkeypatch.setattr(noise, "PAIRS", 8)
+    drawn = getattr(SystemNoise(), kind)(permits()[0], 1.0, size)
+    assert drawn.shape == (size,)
+    assert np.isfinite(drawn).all()
+    assert len(np.unique(np.abs(drawn))) == size
+
+
+def test_blocks_keep_the_law(monkeypatch):
+    """Small blocks, the last one not full: each coordinate of each place is normal."""
+    monkeypatch.setattr(noise, "PAIRS", 8)
+    stream = _Stream()
+    drawn = np.stack([noise._normal(stream, 2.0, 37) / 2.0 for _ in range(2000)])
+    assert min(stats.kstest(place, "norm").pvalue for place in drawn.T) > FALSE_ALARM
+    correlations = np.corrcoef(drawn.T) - np.eye(37)
+    assert np.abs(correlations).max() < 0.15
 
 
 def test_a_keystream_takes_a_new_key_before_its_counter_ends(monkeypatch):
