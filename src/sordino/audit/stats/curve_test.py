@@ -9,72 +9,24 @@ Source: Mahloujifar, Melis and Chaudhuri (2024), arXiv:2410.22235, algorithm 3.
 from __future__ import annotations
 
 import functools
-import itertools
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from sordino.audit.promise import Promise
-from sordino.audit.stats.one_run import Tally, last_refuted, tallies
-from sordino.privacy import gaussian
+from sordino.audit.stats.curves import Curve, accounted, gaussian_curve, promised_curve, sequence, with_noise
+from sordino.audit.stats.one_run import LARGEST_EPSILON, Tally, last_refuted, tallies
+from sordino.privacy import accounting, gaussian
 from sordino.privacy.renyi import Floats
 
 _LARGEST_MU = 50.0
 _SMALLEST_ALPHA = 1e-9
-_TANGENTS = np.linspace(-7.0, 7.0, 701)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """f̄(y) = f(1 − y) as the upper envelope of straight lines, each of which the guarantee allows.
-
-    Lines below the true curve only make the test more careful, so any grid of them is valid.
-
-    Args:
-        slopes: Rising.
-        intercepts: Of each line.
-        breaks: Where each line hands over to the next, rising; the last is infinite.
-    """
-
-    slopes: tuple[float, ...]
-    intercepts: tuple[float, ...]
-    breaks: tuple[float, ...]
-
-    def __call__(self, y: float) -> float:
-        """The most a test can miss less, at a false positive rate `y`: f(1 − y)."""
-        place = int(np.searchsorted(self.breaks, y, side="left"))
-        return max(0.0, self.slopes[place] * y + self.intercepts[place])
-
-
-def gaussian_curve(mu: float) -> Curve:
-    """The curve of μ-GDP by its tangents: f̄(y) = Φ(Φ⁻¹(y) − μ)."""
-    slopes = np.exp(mu * _TANGENTS - mu**2 / 2)
-    return _envelope(slopes, ndtr(_TANGENTS - mu) - slopes * ndtr(_TANGENTS))
-
-
-def promised_curve(promise: Promise) -> Curve:
-    """The curve that the accountant allows, from its δ at many ε: both directions of every (ε, δ)."""
-    near, far = np.linspace(0.0, max(promise.epsilon, 0.1) * 2, 400), np.linspace(0.0, 60.0, 200)
-    epsilons = np.unique(np.concatenate([near, far]))
-    return curve_of(epsilons, promise.deltas(epsilons))
-
-
-def curve_of(epsilons: Floats, deltas: Floats) -> Curve:
-    """The curve that a set of (ε, δ) allows together. Shapes (n,).
-
-    >>> pure = curve_of(np.array([1.0]), np.array([0.0]))
-    >>> round(pure(0.1) / 0.1, 4) == round(float(np.exp(-1)), 4)
-    True
-    """
-    down = np.exp(-epsilons)
-    up = np.exp(epsilons)
-    # f ≥ e^−ε (1 − δ − x) and f ≥ 1 − δ − e^ε x, at x = 1 − y.
-    return _envelope(np.concatenate([down, up]), np.concatenate([-down * deltas, 1 - deltas - up]))
+_OCTAVE = 16
+"""Factors of noise tried for each doubling."""
+_PLACES = (-4 * _OCTAVE, 6 * _OCTAVE)
 
 
 def rejects(curve: Curve, correct: int, guesses: int, canaries: int, alpha: float) -> bool:
@@ -220,11 +172,11 @@ def claim_test(
 
 @dataclass(frozen=True)
 class CurveBound:
-    """The lower bound of a promise's own kind of mechanism.
+    """The lower bound within the family of a promise's own events, all their noise scaled by one factor.
 
     Args:
-        epsilon: ε at the promise's δ of the noisiest... least private curve that is refuted; 0 when none is.
-        noise: Its noise, as a multiple of the promised noise; infinite when none is refuted.
+        epsilon: ε, at the promise's δ, of the largest curve of the family that is refuted; 0 when none is.
+        noise: Its noise as a multiple of the promised noise; infinite when none is refuted.
         tally: The way of guessing that refuted it.
         confidence: Of the bound.
     """
@@ -242,12 +194,11 @@ def curve_lower_bound(
     *,
     confidence: float = 0.95,
     guesses: Sequence[int] | None = None,
-    steps: int = 6,
 ) -> CurveBound:
-    """The largest ε of the promise's events, with all noise scaled by one factor, that the run refutes.
+    """The largest ε that is refuted among the promise's own events with all noise scaled by one factor.
 
-    The curves of the family are tested in turn, from a factor that the Gaussian fit suggests; each costs the
-    accountant a fraction of a second.
+    The factors tried lie on a grid of sixteenths of an octave, between 1/16 and 64; the answer is rounded down to it.
+    Each factor costs the accountant a fraction of a second, once per process; a Gaussian fit says where to begin.
 
     Args:
         scores: As of `claim_test`.
@@ -255,57 +206,49 @@ def curve_lower_bound(
         promise: Its events give the family.
         confidence: Of the bound.
         guesses: As of `claim_test`.
-        steps: Halvings of the interval of factors; the answer is rounded down to a grid.
 
     Guarantee:
-        If the mechanism is the promised one with its noise scaled by some factor, its ε is at least the result with
-        `confidence`.
+        If the mechanism is the promised one with its noise times some factor, its ε is at least the result with
+        `confidence`. For any other mechanism it is a fit; that the promise itself is false is for `claim_test` to say.
     """
     tried = tallies(scores, included, guesses)
     alpha = (1 - confidence) / len(tried)
-    none = CurveBound(0.0, np.inf, tried[0], confidence)
 
-    def refuted(noise: float) -> CurveBound | None:
-        family = scaled(promise, noise)
-        curve = promised_curve(family)
-        for tally in tried:
-            if rejects(curve, tally.correct, tally.guesses, tally.canaries, alpha):
-                return CurveBound(family.epsilon, noise, tally, confidence)
-        return None
+    def refuter(place: int) -> Tally | None:
+        curve = accounted(with_noise(promise.events, _factor(place)), promise.adjacency)
+        refutes = (t for t in tried if rejects(curve, t.correct, t.guesses, t.canaries, alpha))
+        return next(refutes, None)
 
-    best, low, high = none, *_FACTORS
-    for _ in range(steps):
-        middle = (low * high) ** 0.5
-        found = refuted(middle)
-        best, low, high = (found, low, middle) if found else (best, middle, high)
-    return best
-
-
-_FACTORS = (0.125, 16.0)
+    fit = best_gdp_bound(scores, included, delta=promise.delta, confidence=confidence, guesses=guesses)
+    if fit.mu == 0:
+        return CurveBound(0.0, math.inf, fit.tally, confidence)
+    fitted = gaussian.mu_of(min(max(promise.epsilon, 1e-3), LARGEST_EPSILON), promise.delta) / fit.mu
+    place = _first(lambda one: refuter(one) is not None, round(_OCTAVE * math.log2(fitted)))
+    tally = refuter(place) if place is not None else None
+    if place is None or tally is None:
+        return CurveBound(0.0, math.inf, fit.tally, confidence)
+    family = sequence(with_noise(promise.events, _factor(place)))
+    price = accounting.best_epsilon(family, promise.delta, adjacency=promise.adjacency)
+    return CurveBound(price.epsilon, _factor(place), tally, confidence)
 
 
-def scaled(promise: Promise, noise: float) -> Promise:
-    """The promise of the same events with all their noise times `noise`."""
-    keys = [(json.dumps(_scaled(json.loads(key), noise)), count) for key, count in promise.events]
-    moved = replace(promise, events=tuple(keys))
-    return Promise.declared(
-        moved.sequence,
-        promise.delta,
-        unit=promise.unit,
-        adjacency=promise.adjacency,
-        view=promise.view,
-        by=f"{promise.source} with {noise:.3g} × its noise",
-    )
+def _factor(place: int) -> float:
+    """The factor at a place of the grid."""
+    return float(2.0 ** (place / _OCTAVE))
 
 
-def _scaled(plain: Any, noise: float) -> Any:
-    """Every noise scale inside an event in plain form, times a factor."""
-    if isinstance(plain, dict):
-        return {
-            key: value * noise if key in {"noise_multiplier", "standard_deviation"} else _scaled(value, noise)
-            for key, value in plain.items()
-        }
-    return [_scaled(one, noise) for one in plain] if isinstance(plain, list) else plain
+def _first(holds: Callable[[int], bool], guess: int) -> int | None:
+    """The first place of the grid from which `holds` holds on, looked for around a guess; None if it never does."""
+    start, end = _PLACES
+    at, step = min(max(guess, start), end), 1
+    below, above = start - 1, end + 1  # fails at or left of the one, holds at or right of the other
+    while above - below > 1:
+        if holds(at):
+            above, at = at, max(at - step, (at + below) // 2 if below >= start else start)
+        else:
+            below, at = at, min(at + step, (at + above + 1) // 2 if above <= end else end)
+        step *= 2
+    return above if above <= end else None
 
 
 def _smallest_level(curve: Curve, tally: Tally, below: float) -> float:
@@ -321,23 +264,3 @@ def _smallest_level(curve: Curve, tally: Tally, below: float) -> float:
         middle = (low * high) ** 0.5
         low, high = (low, middle) if level_rejects(middle) else (middle, high)
     return high
-
-
-def _envelope(slopes: Floats, intercepts: Floats) -> Curve:
-    """The highest of the lines everywhere, with the zero line."""
-    order = np.lexsort((intercepts, slopes))
-    lines = [(0.0, 0.0), *zip(slopes[order].tolist(), intercepts[order].tolist(), strict=True)]
-    hull: list[tuple[float, float]] = []
-    for slope, intercept in lines:
-        if hull and slope <= hull[-1][0]:  # parallel: the later one is the higher
-            hull.pop()
-        while len(hull) > 1 and _meet(hull[-1], (slope, intercept)) <= _meet(hull[-2], hull[-1]):
-            hull.pop()
-        hull.append((slope, intercept))
-    breaks = [_meet(one, other) for one, other in itertools.pairwise(hull)]
-    return Curve(tuple(s for s, _ in hull), tuple(b for _, b in hull), (*breaks, np.inf))
-
-
-def _meet(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """Where the steeper line `other` overtakes `one`."""
-    return (one[1] - other[1]) / (other[0] - one[0])

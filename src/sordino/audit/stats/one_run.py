@@ -28,7 +28,7 @@ SHARES = (0.02, 0.1, 0.4)
 LARGEST_EPSILON = 50.0
 """Where searches end: no count of canaries tells more."""
 
-_HALVINGS = 40
+_HALVINGS = 30
 
 
 @dataclass(frozen=True)

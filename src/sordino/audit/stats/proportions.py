@@ -62,7 +62,7 @@ def auc(members: Floats, others: Floats) -> float:
     """
     if len(members) == 0 or len(others) == 0:
         return 0.5
-    ranks = rankdata(np.concatenate([members, others]))
+    ranks = rankdata(np.nan_to_num(np.concatenate([members, others]), nan=-np.inf))
     return float((ranks[: len(members)].sum() / len(members) - (len(members) + 1) / 2) / len(others))
 
 

@@ -84,6 +84,7 @@ def roc_curve(members: Floats, others: Floats, points: int = 200) -> tuple[Float
     >>> roc_curve(np.array([1.0, 3.0]), np.array([0.0, 2.0]))
     (array([0. , 0. , 0.5, 0.5, 1. ]), array([0. , 0.5, 0.5, 1. , 1. ]))
     """
+    members, others = (np.nan_to_num(side, nan=-np.inf) for side in (members, others))
     thresholds = np.unique(np.concatenate([members, others]))[::-1]
     if len(thresholds) > points:
         # Dense among the highest scores: the left end of the curve is what is read.
