@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv
-from scipy.stats import rankdata
 
 from sordino.audit.findings import Figure
 from sordino.core.seeds import stream
@@ -62,8 +61,10 @@ def auc(members: Floats, others: Floats) -> float:
     """
     if len(members) == 0 or len(others) == 0:
         return 0.5
-    ranks = rankdata(np.nan_to_num(np.concatenate([members, others]), nan=-np.inf))
-    return float((ranks[: len(members)].sum() / len(members) - (len(members) + 1) / 2) / len(others))
+    ranked = np.sort(np.nan_to_num(others, nan=-np.inf))
+    members = np.nan_to_num(members, nan=-np.inf)
+    below = np.searchsorted(ranked, members, side="left") + np.searchsorted(ranked, members, side="right")
+    return float(np.mean(below) / 2 / len(ranked))
 
 
 def bootstrap(
