@@ -72,7 +72,7 @@ def drawn(subject: Language, space: Space, copies: Sequence[int], each: int) -> 
         DoesNotFit: The model gives labels, or the texts are too long for it.
     """
     if subject.labels is not None:
-        raise DoesNotFit.about("secrets", "need a model that continues texts; this one gives them labels")
+        raise DoesNotFit("the model gives texts a label, and does not continue them.")
     rng = stream(subject.seed, "secrets")
     names = _names(rng, each * (len(copies) + 1))
     numbers = rng.integers(space.size, size=len(names))
