@@ -1,0 +1,259 @@
+"""The span check: which tokens' inputs to the first layer lie in the row space of its gradient.
+
+token v at place p ──network up to the first layer──► x(v, p) ──► distance from the span of the gradient's rows
+gradient ──SVD──► directions above noise and rounding ──► span       └──► how rarely a random input lies as near
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import special, stats
+from torch import Tensor, nn
+
+from sordino.audit.subjects import DoesNotFit
+from sordino.audit.subjects.message import Batch, Message, Protection
+from sordino.core.types import Group
+from sordino.local.layout import trainable
+
+SURE = 1e-4
+"""Chance that the exact check names any token that is not there, for inputs in random directions."""
+
+ROUNDING = 2.0**-24
+"""Relative error of a float32 number: messages are differences of parameters."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What is said of one message's tokens.
+
+    Args:
+        luck: By token, the logarithm of how rarely a token that is not there looks as present. Shape (vocabulary,).
+        found: The tokens that are named for certain.
+    """
+
+    luck: Floats
+    found: frozenset[int]
+
+    def best(self, k: int) -> frozenset[int]:
+        """The k tokens that look most present."""
+        return frozenset(np.argsort(self.luck, kind="stable")[:k].tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """A linear map whose input depends on token and place alone, or a table of embeddings.
+
+    Args:
+        group: Its weight's place in a message.
+        shape: Of the weight.
+        transposed: The weight is stored as (inputs, outputs).
+        inputs: Of unit length, shape (vocabulary, places, width); None for a table of embeddings.
+    """
+
+    group: Group
+    shape: tuple[int, ...]
+    transposed: bool
+    inputs: Tensor | None
+
+    def luck(self, gradient: Floats, floor: float) -> tuple[Floats, int]:
+        """By token, the log of how rarely an absent one looks as present; and how many tokens can be told at most.
+
+        Args:
+            gradient: Of the weight, flat.
+            floor: Standard deviation of noise and rounding on each of its numbers.
+        """
+        matrix = gradient.reshape(self.shape)
+        if self.inputs is None:
+            return _rows(matrix, floor), len(matrix)
+        return _span(matrix.T if self.transposed else matrix, floor, self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Everything about a model that the check needs, made once.
+
+    Args:
+        maps: Where it looks.
+        vocabulary: Number of tokens.
+        padding: The token that fills texts up, or None.
+        rounding: By a weight's name, the error of its numbers in a message.
+    """
+
+    maps: tuple[Map, ...]
+    vocabulary: int
+    padding: int | None
+    rounding: dict[str, float]
+
+    @classmethod
+    def of(cls, message: Message, places: int) -> Spans:
+        """Those of a message's model.
+
+        Raises:
+            DoesNotFit: No trained tensor of the model sees single tokens.
+        """
+        module, vocabulary = message.module, _vocabulary(message)
+        length = min(places, max(batch.x.shape[1] for batch in message.batches))
+        maps = tuple(_maps(message, vocabulary, length))
+        if not maps:
+            raise DoesNotFit("no trained tensor sees single tokens, so there is no span to check.")
+        sizes = {name: float(p.detach().square().mean().sqrt()) for name, p in trainable(module).items()}
+        rounding = {name: ROUNDING * size for name, size in sizes.items()}
+        return cls(maps, vocabulary, getattr(module, "padding", None), rounding)
+
+    def tokens(self, x: NDArray[Any]) -> frozenset[int]:
+        """The distinct tokens of some texts."""
+        return frozenset(np.unique(x).tolist()) - {self.padding}
+
+    def answer(self, message: Message, batch: Batch, protection: Protection) -> Answer:
+        """What a batch's message tells."""
+        gradient = message.gradient(batch, protection)
+        luck, found = np.zeros(self.vocabulary), set()
+        for each in self.maps:
+            part = gradient[each.group.start : each.group.stop]
+            floor = float(np.hypot(protection.std, abs(protection.scale) * self.rounding[each.group.name]))
+            own, most = each.luck(part, floor)
+            near = np.argsort(own, kind="stable")[:most]
+            found |= set(near[own[near] < np.log(SURE / self.vocabulary)].tolist())
+            luck = np.minimum(luck, own)
+        return Answer(luck, frozenset(found - {self.padding}))
+
+
+def _span(matrix: Floats, floor: float, inputs: Tensor) -> tuple[Floats, int]:
+    """By token, for a map (outputs, inputs)."""
+    outputs, width = matrix.shape
+    vocabulary, places = inputs.shape[:2]
+    _, sizes, rows = np.linalg.svd(matrix, full_matrices=False)
+    # The largest singular value of noise alone is about floor · (√outputs + √width).
+    noise = max(1.1 * floor * (outputs**0.5 + width**0.5), 1e-6 * float(sizes[0]))
+    rank = int((sizes > noise).sum())
+    if sizes[0] == 0 or rank == width:
+        return np.zeros(vocabulary), 0
+    # Nothing above the noise: the strongest direction is still the best guess.
+    basis = torch.from_numpy(rows[: max(rank, 1)])
+    flat = inputs.reshape(-1, width)
+    apart = torch.cat([_apart(part, basis) for part in torch.split(flat, 2**14)]).numpy()
+    beta = stats.beta((width - len(basis)) / 2, len(basis) / 2)
+    # Inputs share directions in a trained model. Most tokens are absent, so their median says by how much.
+    apart = np.clip(apart * (beta.median() / max(float(np.median(apart)), 1e-300)), 1e-300, 1.0)
+    least = apart.reshape(vocabulary, places).min(axis=1)
+    return np.minimum(_log_beta(least, *beta.args) + np.log(places), 0.0), rank
+
+
+def _apart(inputs: Tensor, basis: Tensor) -> Tensor:
+    """Squared distance of unit vectors from a span."""
+    wide = inputs.double()
+    return (wide - (wide @ basis.T) @ basis).square().sum(dim=1)
+
+
+def _log_beta(values: Floats, a: float, b: float) -> Floats:
+    """Log of the beta distribution's cumulative function, by its leading term where that has no float."""
+    whole = special.betainc(a, b, values)
+    leading = a * np.log(values) - np.log(a) - special.betaln(a, b)
+    result: Floats = np.where(whole > 1e-280, np.log(np.maximum(whole, 1e-300)), leading)
+    return result
+
+
+def _rows(matrix: Floats, floor: float) -> Floats:
+    """By token, for a table of embeddings: rows that occurred have moved."""
+    squares = (matrix**2).sum(axis=1) / max(floor, 1e-12 * float(np.abs(matrix).max(initial=1e-300))) ** 2
+    result: Floats = np.maximum(stats.chi2.logsf(squares, matrix.shape[1]), -1e6)
+    return result
+
+
+def _maps(message: Message, vocabulary: int, length: int) -> Iterator[Map]:
+    """The maps that see single tokens, and the embeddings that are trained."""
+    places = {
+        group.name: (group, shape) for group, shape in zip(message.layout.groups, message.layout.shapes, strict=True)
+    }
+    linear = {}
+    for name, part in message.module.named_modules():
+        group, shape = places.get(f"{name}.weight", (None, ()))
+        if group is None or len(shape) != 2:
+            continue
+        if isinstance(part, nn.Embedding):
+            if shape[0] == vocabulary:
+                yield Map(group, shape, transposed=False, inputs=None)
+        else:
+            linear[name] = (part, group, shape)
+    local = _local(message.module, {name: part for name, (part, *_) in linear.items()}, length)
+    for name, inputs in _inputs(message.module, local, vocabulary, length).items():
+        part, group, shape = linear[name]
+        transposed = type(part).__name__ == "Conv1D"  # of GPT-2
+        if inputs.shape[-1] == shape[0 if transposed else 1]:
+            yield Map(group, shape, transposed, inputs)
+
+
+def _local(module: nn.Module, parts: dict[str, nn.Module], length: int) -> dict[str, nn.Module]:
+    """The parts that are given, at a place, what depends on that place's token alone."""
+    same = torch.full((1, max(length, 3)), 3)
+    other = same.clone()
+    other[:, 1::2] = 4
+    first, second = (_seen(module, parts, tokens, all_of=False) for tokens in (same, other))
+    return {
+        name: parts[name]
+        for name in first.keys() & second.keys()
+        if first[name].dim() == 3
+        and first[name].shape[1] == same.shape[1]
+        and torch.allclose(first[name][:, ::2], second[name][:, ::2], rtol=1e-5, atol=1e-6)
+    }
+
+
+def _inputs(module: nn.Module, parts: dict[str, nn.Module], vocabulary: int, length: int) -> dict[str, Tensor]:
+    """Inputs of some parts for every token at every place, of unit length."""
+    if not parts:
+        return {}
+    tried = _seen(module, parts, torch.full((1, length), 3))
+    placeless = all(torch.allclose(x, x[:, :1].expand_as(x), rtol=1e-5, atol=1e-6) for x in tried.values())
+    width = 1 if placeless else length
+    chunks: dict[str, list[Tensor]] = {name: [] for name in parts}
+    for tokens in torch.split(torch.arange(vocabulary), max(1, 2**13 // width)):
+        for name, x in _seen(module, parts, tokens[:, None].expand(-1, width)).items():
+            chunks[name].append(nn.functional.normalize(x, dim=-1))
+    return {name: torch.cat(found) for name, found in chunks.items()}
+
+
+class _Enough(Exception):
+    """All inputs are there: the rest of the network need not be computed."""
+
+
+def _seen(module: nn.Module, parts: dict[str, nn.Module], tokens: Tensor, *, all_of: bool = True) -> dict[str, Tensor]:
+    """What the parts are given for some texts; with `all_of` the network stops once every part was."""
+    found: dict[str, Tensor] = {}
+
+    def keep(name: str, given: Sequence[Any]) -> None:
+        found[name] = given[0].detach()
+        if all_of and len(found) == len(parts):
+            raise _Enough
+
+    with torch.no_grad(), _hooked(parts, keep), suppress(_Enough):
+        module(tokens)
+    return found
+
+
+@contextmanager
+def _hooked(parts: dict[str, nn.Module], keep: Any) -> Iterator[None]:
+    handles = [
+        part.register_forward_pre_hook(lambda _, given, name=name: keep(name, given)) for name, part in parts.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _vocabulary(message: Message) -> int:
+    """Number of tokens: rows of the model's table of embeddings."""
+    sizes = [part.num_embeddings for part in message.module.modules() if isinstance(part, nn.Embedding)]
+    if not sizes:
+        raise DoesNotFit("the model has no table of embeddings, so tokens cannot be tried.")
+    return max(sizes)
