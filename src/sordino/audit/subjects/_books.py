@@ -1,0 +1,31 @@
+"""Books for rehearsals: accounts marked TEST in a ledger of their own that ends with the audit."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sordino.core.types import Adjacency, Unit
+from sordino.ledger import Account, Ledger
+from sordino.privacy import events
+from sordino.privacy.permits import Line, Reservation
+
+if TYPE_CHECKING:
+    from sordino.privacy.events import Event
+
+ACCOUNT = "audit"
+"""Who pays."""
+
+
+@contextmanager
+def reserved(event: Event, releases: int, unit: Unit) -> Iterator[Reservation]:
+    """So many releases of an event, charged to a TEST account that can bear them."""
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.db") as ledger:
+        filtered = {"currency": "rdp", "order": 2.0, "test": True}
+        ledger.open_account(Account(ACCOUNT, unit, Adjacency.ADD_REMOVE, 2e6, 1e-5, **filtered))  # type: ignore[arg-type]
+        ledger.open_run("audit")
+        line = Line(ACCOUNT, unit, events.key(event), releases)
+        yield ledger.reserve("audit/0", run="audit", round=0, purpose="train", lines=[line])
