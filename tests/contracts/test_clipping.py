@@ -477,3 +477,24 @@ def _at_the_kink(model, seed):
             if bool((layer(x.repeat(2, 1))[0, 0] > 0) != (layer(x[None])[0, 0] > 0)):
                 return x
     return None
+
+
+def test_a_parameter_of_no_dimension(engine):
+    """
+    A single number that is trained, such as a temperature: the oracle's sum, or refused.
+    """
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.temperature, self.head = nn.Parameter(torch.tensor(0.7)), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.head(x) * self.temperature
+
+    model, batch = Scaled(), synthetic(SPECS["mlp"], 5)
+    try:
+        result = clipped_sum(engine, model, batch)
+    except PrivacyError:
+        return
+    assert np.allclose(result, clipped_sum(engines.example("oracle"), model, batch), rtol=1e-5, atol=1e-6)

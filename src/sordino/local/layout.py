@@ -95,4 +95,5 @@ class Layout:
             raise ConfigError.about(
                 "layout", "is not this module's", "freeze before taking the layout", differs=changed
             )
-        return list(found.values())
+        # By name: another module may have the same parameters in another order.
+        return [found[group.name] for group in self.groups]

@@ -111,3 +111,21 @@ def test_what_does_not_fit_is_refused():
         Layout.of(nn.ReLU())
     with pytest.raises(ConfigError, match="no real numbers"):
         Layout.of(nn.Linear(2, 2, dtype=torch.complex64))
+
+
+def test_another_order_of_the_same_parameters_is_read_by_name():
+    """
+    Two modules that register equal parameters in another order flatten alike, and restore each its own.
+    """
+
+    def module(*names):
+        made = nn.Module()
+        for name in names:
+            made.register_parameter(name, nn.Parameter(torch.full((2,), float(ord(name)))))
+        return made
+
+    layout, other = Layout.of(module("a", "b")), module("b", "a")
+
+    assert np.array_equal(layout.flatten(other), layout.flatten(module("a", "b")))
+    layout.restore(other, np.array([1, 1, 2, 2], np.float32))
+    assert (other.a.tolist(), other.b.tolist()) == ([1, 1], [2, 2])

@@ -98,7 +98,7 @@ def _rows(name: str, parameter: nn.Parameter, examples: int) -> Tensor:
         raise PrivacyError.about(
             "engine.opacus", "has no gradient per example", 'use engine = "vmap", or freeze it', parameter=name
         )
-    return rows.flatten(1)
+    return rows.reshape(examples, parameter.numel())
 
 
 def _refuse_sleeping(model: nn.Module) -> None:

@@ -39,6 +39,8 @@ class Vmap:
         mapped = vmap(grad(of_one), in_dims=(None, 0, 0), randomness="different")
 
         def gradients(x: Tensor, y: Tensor) -> Rows:
-            return [each.flatten(1) for each in mapped(parameters, x, y).values()]
+            rows = mapped(parameters, x, y)
+            # Not `flatten(1)`: the rows of a 0-d parameter have no second dimension.
+            return [rows[name].reshape(len(x), parameter.numel()) for name, parameter in parameters.items()]
 
         return clipped(model, batch, gradients, clip, groups, passes_of(model, self.chunk, self.rows))
