@@ -23,7 +23,7 @@ def mean(values: Floats, chosen: Coins) -> Floats:
     """
     counts = chosen.sum(axis=0)
     overall = values[chosen].mean() if chosen.any() else values.mean()
-    return np.where(counts > 0, np.where(chosen, values, 0.0).sum(axis=0) / np.maximum(counts, 1), overall)
+    return np.asarray(np.where(counts > 0, np.where(chosen, values, 0.0).sum(axis=0) / np.maximum(counts, 1), overall))
 
 
 def variance(values: Floats, chosen: Coins, least: int) -> Floats:

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from sordino.audit.attacks import Kind, Progress, attacks
-from sordino.audit.attacks._membership import Game, Words, judged, play
+from sordino.audit.attacks._judged import Words, judged
+from sordino.audit.attacks._membership import Coins, Game, play
 from sordino.audit.attacks._references import mean, variance
 from sordino.audit.findings import Figure, Finding, Grade
 from sordino.audit.stats.proportions import auc
@@ -90,6 +91,6 @@ def scores(game: Game, mode: Literal["online", "offline"]) -> Floats:
     return np.asarray((without**2 - within**2) / 2 + np.log(spread_without / spread) / 2)
 
 
-def misjudged(game: Game) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def misjudged(game: Game) -> Coins:
     """Records that models without them get wrong on average: what must be learnt by heart. Shape (N,)."""
     return mean(game.log_odds[game.targets :], ~game.known) < 0

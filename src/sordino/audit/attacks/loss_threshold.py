@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sordino.audit.attacks import Kind, Progress, attacks
-from sordino.audit.attacks._membership import Words, judged, play
+from sordino.audit.attacks._judged import Words, judged
+from sordino.audit.attacks._membership import play
 from sordino.audit.findings import Finding, Grade
 from sordino.audit.subjects.records import Records
 from sordino.core import checks

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from sordino.audit.attacks import Kind, Progress, attacks
-from sordino.audit.attacks._membership import RATES, Game, Words, judged, play
+from sordino.audit.attacks._judged import RATES, Words, judged
+from sordino.audit.attacks._membership import Game, play
 from sordino.audit.attacks._references import mean
 from sordino.audit.findings import Figure, Finding, Grade
 from sordino.audit.stats.proportions import auc
