@@ -28,7 +28,8 @@ def estimate(
     """An estimate of ε from the cosines of the canaries that were sent, with a bootstrap interval.
 
     Args:
-        cosines: Of each canary with the released change. Shape (k,), k well below `dimension`.
+        cosines: Of each canary with the released change. Shape (k,), k well below `dimension`; fewer than two estimate
+            nothing. What is not a number counts as 0.
         dimension: d, of the released vector.
         delta: In (0, 1).
         confidence: Nominal, of the interval.
@@ -42,7 +43,10 @@ def estimate(
     def fitted(values: Floats) -> float:
         return between_normals(float(np.mean(values)), float(np.var(values)), 1 / dimension, delta)
 
-    return bootstrap(fitted, np.asarray(cosines, dtype=np.float64), confidence=confidence, repeats=repeats, seed=seed)
+    if len(cosines) < 2:
+        return Figure(0.0)
+    within = np.clip(np.nan_to_num(np.asarray(cosines, dtype=np.float64)), -1.0, 1.0)
+    return bootstrap(fitted, within, confidence=confidence, repeats=repeats, seed=seed)
 
 
 def between_normals(mean: float, variance: float, null_variance: float, delta: float) -> float:
