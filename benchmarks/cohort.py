@@ -297,7 +297,7 @@ def sums(twin: Twin, data: list[Any], start: Any) -> None:
         for rows in np.split(np.arange(RECORDS), STEPS):
             batch = padded([data[i] for i in bucket], [rows] * len(bucket), twin.device)
             shares = twin.shares(split(twin.layout, theta), batch)
-            clipped_sums(shares, twin.layout.groups, batch.present, norm=1.0)
+            list(clipped_sums(shares, twin.layout.groups, batch.present, norm=1.0))
 
 
 def plain_records(model: nn.Module, layout: Layout, data: list[Any], start: Any) -> None:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 GRID_BITS = 30
 """Sums and noise are rounded to a grid 2^-30 of the noise: no low bits of a float leak (Mironov 2012)."""
 
+BLOCK = 2**14
+"""Coordinates rounded and added at once."""
+
 
 class _Sealed:
     """Refuses every implicit way of looking at or computing with a private value."""
@@ -191,11 +194,23 @@ class BoundedSum(_Sealed):
         step = grid * self.records * self.l2 / min(self.groups.values(), default=self.l2)
         scale = mechanism.scale(self.l2 + step * math.sqrt(d), None if self.l1 is None else self.l1 + step * d)
         noise = mechanism.draw(source, permit, scale, d)
-        exact, steps = self.__vector / grid, noise / grid
-        np.rint(exact, out=exact)
-        exact += np.rint(steps, out=steps)
-        exact *= grid
-        return exact.astype(np.float32)
+        return _on_grid(self.__vector, noise, grid)
+
+
+def _on_grid(exact: NDArray[np.float64], noise: NDArray[np.float64], grid: float) -> Vector:
+    """Both rounded to whole numbers of steps, added, and only then turned into float32: a block in the cache at a time.
+
+    A step is a power of two, so that dividing by it, and multiplying by what it goes into one, is exact.
+    """
+    released, per_unit = np.empty(exact.size, dtype=np.float32), 1.0 / grid
+    for start in range(0, exact.size, BLOCK):
+        block = slice(start, start + BLOCK)
+        steps = exact[block] * per_unit
+        np.rint(steps, out=steps)
+        drawn = noise[block] * per_unit
+        steps += np.rint(drawn, out=drawn)
+        np.multiply(steps, grid, out=released[block], casting="same_kind")
+    return released
 
 
 _PROOF = object()

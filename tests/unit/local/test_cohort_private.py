@@ -66,7 +66,7 @@ def thetas(layout, model, silos):
 def sums(twin, theta, datas, norm=NORM, **more):
     batch = padded(datas, [np.arange(len(data[1])) for data in datas], twin.device)
     shares = twin.shares(split(twin.layout, torch.from_numpy(theta)), batch)
-    made = clipped_sums(shares, twin.layout.groups, batch.present, norm=norm, **more)
+    made = list(clipped_sums(shares, twin.layout.groups, batch.present, norm=norm, **more))
     assert all((each.total.l2, each.total.unit) == (norm, Unit.RECORD) for each in made)
     return np.stack([opened(each.total) for each in made]), [each.nonfinite for each in made]
 

@@ -15,7 +15,7 @@ from tiny_door import TinyGaussian, door, peek, reserved
 
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import Unit
-from sordino.privacy import events
+from sordino.privacy import events, kernel
 from sordino.privacy.doors import Door
 from sordino.privacy.kernel import GRID_BITS, BoundedSum, Private, certify, total_of
 from sordino.privacy.noise import SeededNoise, SystemNoise
@@ -283,6 +283,24 @@ class TestDoor:
         released = door(noise_multiplier=4.0, source=SeededNoise(3))(total)
         steps = released.astype(np.float64) / 2.0 ** (2 - GRID_BITS)
         assert np.array_equal(steps, np.rint(steps))
+
+    @pytest.mark.parametrize("size", [1, 7, 8, 9, 16, 29])
+    def test_sum_and_noise_are_rounded_each_in_every_block(self, monkeypatch, size):
+        """Each coordinate is its own two whole numbers of steps; rounding after adding (the twin) gives others."""
+        monkeypatch.setattr(kernel, "BLOCK", 8)
+        step, rng = 2.0**-GRID_BITS, np.random.default_rng(0)
+        exact, noise = step * (rng.integers(-999, 999, (2, size)) + 0.4)
+
+        class Fixed(TinyGaussian):
+            def draw(self, source, permit, scale, size):
+                return noise
+
+        mechanism = Fixed(1.0)
+        released = Door(mechanism, mechanism.event(), ("a",), reserved(mechanism.event()), SeededNoise(0))(
+            certify(exact, unit=Unit.RECORD, l2=1.0)
+        )
+        assert np.array_equal(released / step, np.rint(exact / step) + np.rint(noise / step))
+        assert not np.array_equal(released / step, np.rint((exact + noise) / step))
 
     def test_rounding_is_paid_for(self):
         """The scale a mechanism is asked for covers the extra grid step of each coordinate."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from sordino.privacy.kernel import certify
 
 def clipped_sums(
     shares: Sequence[Share], groups: Sequence[Group], present: Tensor, *, norm: float, rule: Rule = "flat"
-) -> list[Clipped]:
+) -> Iterator[Clipped]:
     """One clipped sum per silo, with records as units.
 
     Args:
@@ -28,7 +28,8 @@ def clipped_sums(
         rule: How gradients are scaled.
 
     Returns:
-        In the silos' order, over the flat vector of parameters.
+        In the silos' order, over the flat vector of parameters. Each is certified when its turn comes, so that a
+        release that follows at once finds it in the processor's cache.
 
     Guarantee:
         Adding or removing one record moves its own silo's sum by at most `norm`, and no other's beyond rounding, if
@@ -42,8 +43,8 @@ def clipped_sums(
     for each, weight, group in zip(shares, weights, groups, strict=True):
         totals(each, weight.view(present.shape), finite.view(present.shape), sums[:, group.start : group.stop])
     nonfinite = (~finite.view(present.shape) & present).sum(0).tolist()
-    certified = [certify(each, unit=Unit.RECORD, l2=norm) for each in sums.cpu().numpy()]
-    return [Clipped(total, count) for total, count in zip(certified, nonfinite, strict=True)]
+    each_silo = zip(sums.cpu().numpy(), nonfinite, strict=True)
+    return (Clipped(certify(each, unit=Unit.RECORD, l2=norm), count) for each, count in each_silo)
 
 
 def totals(share: Share, weights: Tensor, finite: Tensor, out: Tensor) -> None:

@@ -95,7 +95,7 @@ class Trial:
     def clipped_together(self, twin: Twin) -> None:
         """Everybody's clipped sum, all at once."""
         batch, shares = self._shares(twin)
-        clipped_sums(shares, self.layout.groups, batch.present, norm=1.0)
+        list(clipped_sums(shares, self.layout.groups, batch.present, norm=1.0))
 
     def clipped_one_by_one(self, engine: ClippingEngine) -> None:
         """The same, one after another."""

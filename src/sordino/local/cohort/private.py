@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from sordino.core.errors import EngineError, PrivacyError
 from sordino.core.types import Unit, Vector
+from sordino.local.clipping import Clipped
 from sordino.local.clipping.stacked import clipped_sums
 from sordino.local.cohort.buckets import Member, buckets, padded
 from sordino.local.cohort.plain import split
@@ -97,31 +98,31 @@ def _bucket(
     theta = starts.copy()
     velocity = np.zeros_like(theta) if silos[0].plan.momentum else None
     for step in range(silos[0].plan.steps):
-        released = _released(twin, silos, datas, [each[step] for each in rows], theta)
-        for i, (silo, each) in enumerate(zip(silos, released, strict=True)):
-            gradient = each / np.float32(silo.plan.expected_batch)
+        sums = _sums(twin, silos, datas, [each[step] for each in rows], theta)
+        for i, (silo, each) in enumerate(zip(silos, sums, strict=True)):
+            released = checked(silo.release(each.total), twin.layout)
+            gradient = released / np.float32(silo.plan.expected_batch)
             if objective.pulls:
                 gradient += objective.regulariser(theta[i], starts[i])
             if velocity is not None:
                 velocity[i] = gradient = np.float32(silo.plan.momentum) * velocity[i] + gradient
             gradient *= np.float32(silo.plan.lr)
             theta[i] -= gradient
-        if not np.isfinite(theta).all():
-            raise EngineError.about("cohort", "the parameters are not finite: training diverged", "lower the rate")
+            if not np.isfinite(theta[i]).all():
+                raise EngineError.about("cohort", "the parameters are not finite: training diverged", "lower the rate")
     return list(theta - starts)
 
 
-def _released(
+def _sums(
     twin: Twin,
     silos: Sequence[Silo],
     datas: Sequence[Data],
     rows: Sequence[NDArray[np.int64]],
     theta: Vector,
-) -> list[Vector]:
-    """One release per silo: its clipped sum at its own parameters, plus its noise."""
+) -> Iterator[Clipped]:
+    """Each silo's clipped sum at its own parameters."""
     # A public number of rows, so that no silo's draw has a part in how another's is computed.
     least = max(likely(silo.plan.expected_batch) for silo in silos)
     batch, plan = padded(datas, rows, twin.device, least), silos[0].plan
     shares = twin.shares(split(twin.layout, torch.from_numpy(theta).to(twin.device)), batch)
-    sums = clipped_sums(shares, twin.layout.groups, batch.present, norm=plan.clip, rule=plan.clipping)
-    return [checked(silo.release(each.total), twin.layout) for silo, each in zip(silos, sums, strict=True)]
+    return clipped_sums(shares, twin.layout.groups, batch.present, norm=plan.clip, rule=plan.clipping)
