@@ -55,13 +55,15 @@ def between_normals(mean: float, variance: float, null_variance: float, delta: f
     >>> round(between_normals(1.0, 1.0, 1.0, 1e-5), 2)
     4.38
     """
-    if not math.isfinite(mean) or variance <= 0:
-        return LARGEST_EPSILON
+    # In units of the null; a spread that is all but zero is as good as a thousandth of a thousandth of it.
+    unit = math.sqrt(null_variance)
+    shift, spread = mean / unit, max(math.sqrt(variance) / unit, 1e-6)
 
     def far(epsilon: float) -> bool:
-        ahead = _hockey_stick(mean, math.sqrt(variance), 0.0, math.sqrt(null_variance), epsilon)
-        back = _hockey_stick(0.0, math.sqrt(null_variance), mean, math.sqrt(variance), epsilon)
-        return max(ahead, back) > delta
+        return (
+            max(_hockey_stick(shift, spread, 0.0, 1.0, epsilon), _hockey_stick(0.0, 1.0, shift, spread, epsilon))
+            > delta
+        )
 
     if not far(0.0):
         return 0.0

@@ -120,11 +120,12 @@ def guess(scores: Floats, included: NDArray[np.bool_], r: int, *, name: str = "s
     >>> guess(np.array([9.0, 1.0, 0.0, -7.0]), np.array([True, False, True, False]), 2)
     Tally(score='score', correct=2, guesses=2, canaries=4)
     """
-    scores, coins = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=bool)
+    coins = np.asarray(included, dtype=bool)
+    limit = np.finfo(np.float64).max / 4  # differences of scores within it are finite
+    scores = np.clip(np.asarray(scores, dtype=np.float64), -limit, limit)
     known = scores[~np.isnan(scores)]
-    limit = np.finfo(np.float64).max / 4
-    middle = float(np.clip(np.median(known), -limit, limit)) if len(known) else 0.0
-    away = np.clip(np.where(np.isnan(scores), middle, scores), -limit, limit) - middle
+    middle = float(np.median(known)) if len(known) else 0.0
+    away = np.nan_to_num(scores - middle)
     r = max(0, min(int(r), len(away)))
     chosen = np.argsort(-np.abs(away), kind="stable")[:r]
     return Tally(name, int(np.count_nonzero((away[chosen] > 0) == coins[chosen])), r, len(away))
