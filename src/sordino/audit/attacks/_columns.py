@@ -53,27 +53,23 @@ def attributes(features: tuple[str, ...], x: NDArray[Any], most: int) -> list[At
     return found
 
 
-def imputed(
-    attribute: Attribute,
-    x: NDArray[Any],
-    y: NDArray[np.int64],
-    known: tuple[NDArray[Any], NDArray[np.int64]],
-    neighbours: int,
-) -> Floats:
+def imputed(attribute: Attribute, x: NDArray[Any], known: NDArray[Any], neighbours: int) -> Floats:
     """How likely each value is by the nearest known records, without any model, shape (n, values).
 
     Args:
         attribute: What is to be told.
-        x: Records, whose own value is not looked at.
-        y: Their labels, which count as one more column.
+        x: Records, whose own value is not looked at. Shape (n, columns).
         known: Like records with all their values.
-        neighbours: How many are asked; each value has one vote more, shared out.
+        neighbours: How many are asked; the values share out one vote more.
+
+    >>> x = np.array([[0.0, 0.1], [1.0, 5.0], [1.0, 5.1]])
+    >>> (sex,) = attributes(("sex", "height"), x, most=2)
+    >>> imputed(sex, np.array([[0.0, 5.2]]), x, neighbours=2).tolist()
+    [[0.16666666666666666, 0.8333333333333334]]
     """
     others = np.setdiff1d(np.arange(x.shape[1]), attribute.columns)
-    mine, theirs = (
-        np.column_stack([rows[:, others], labels[:, None]]).astype(np.float64) for rows, labels in ((x, y), known)
-    )
+    mine, theirs = x[:, others].astype(np.float64), known[:, others].astype(np.float64)
     squares = np.square(mine).sum(1)[:, None] - 2 * mine @ theirs.T + np.square(theirs).sum(1)[None]
     nearest = np.argsort(squares, axis=1, kind="stable")[:, :neighbours]
-    votes = attribute.of(known[0])[nearest][:, :, None] == np.arange(len(attribute.values))
+    votes = attribute.of(known)[nearest][:, :, None] == np.arange(len(attribute.values))
     return np.asarray((votes.sum(axis=1) + 1 / len(attribute.values)) / (nearest.shape[1] + 1))

@@ -39,9 +39,7 @@ def variance(values: Floats, chosen: Coins, least: int) -> Floats:
     """
     counts = chosen.sum(axis=0)
     squares = np.where(chosen, np.square(values - mean(values, chosen)), 0.0).sum(axis=0)
+    degrees = np.maximum(counts - 1, 0)
     if counts.min(initial=least) < least:
-        squares, counts = (
-            np.full_like(squares, squares.sum()),
-            np.full_like(counts, np.maximum(counts - 1, 0).sum() + 1),
-        )
-    return np.maximum(squares / np.maximum(counts - 1, 1), 1e-12)
+        squares, degrees = np.full(len(squares), squares.sum()), np.full(len(degrees), degrees.sum())
+    return np.asarray(np.maximum(squares / np.maximum(degrees, 1), SMALLEST))

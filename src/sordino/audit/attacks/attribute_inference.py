@@ -27,9 +27,10 @@ from sordino.privacy.renyi import Floats
 class AttributeInference:
     """A record's unknown column, guessed by the model's likelihood of the label over all values it could have.
 
-    The guess weighs each value by an imputation from records of the population, which knows no model. What the model
-    knows of people in general helps with members and others alike; the leak is how much more often the guess is right
-    for members. For tables with named columns; categories of few values are attacked, all of them or one.
+    The guess weighs each value by an imputation from the other columns of population records; it is compared with an
+    imputation that knows the label but no model. What the model knows of people in general helps with members and
+    others alike; the leak is how much more often the guess is right for members. For tables with named columns;
+    categories of few values are attacked, all of them or one.
 
     Args:
         column: The attribute; left out, every one.
@@ -65,8 +66,7 @@ class AttributeInference:
         found = []
         for attribute in chosen:
             progress(f"guessing {attribute.name!r}")
-            prior = imputed(attribute, subject.x, subject.y, subject.population, self.neighbours)
-            found.append(Guess.of(attribute, subject, game, prior))
+            found.append(Guess.of(attribute, subject, game, self.neighbours))
         return self._finding(subject, game, found)
 
     def _attributes(self, subject: Records) -> list[Attribute]:
@@ -134,15 +134,21 @@ class Guess:
     gains: Floats
 
     @classmethod
-    def of(cls, attribute: Attribute, subject: Records, game: Game, prior: Floats) -> Guess:
+    def of(cls, attribute: Attribute, subject: Records, game: Game, neighbours: int) -> Guess:
         """Ask the targets about every record with every value in turn."""
+        known, labels = subject.population
+        # The label speaks once: through the model, or else as one more column.
+        prior = imputed(attribute, subject.x, known, neighbours)
+        alone = imputed(
+            attribute, np.column_stack([subject.x, subject.y]), np.column_stack([known, labels]), neighbours
+        )
         shape = (game.targets, len(subject.y), len(attribute.values))
         said = subject.log_probabilities(game.models[: game.targets], attribute.replaced(subject.x))
         likelihoods = of_label(said, np.repeat(subject.y, shape[2]))[0].reshape(shape)
         true = attribute.of(subject.x)
         # Value by value as if it were a label: the odds of the true one against the others.
         _, gains = of_label(likelihoods, true)
-        return cls(attribute, (np.log(prior) + likelihoods).argmax(2) == true, prior.argmax(1) == true, gains)
+        return cls(attribute, (np.log(prior) + likelihoods).argmax(2) == true, alone.argmax(1) == true, gains)
 
     def rows(self, game: Game) -> Floats:
         """Per record: right guesses, coins and imputations side by side, shape (N, 3 T)."""
