@@ -28,6 +28,9 @@ SURE = 1e-4
 ROUNDING = 2.0**-24
 """Relative error of a float32 number: messages are differences of parameters."""
 
+ANY = (3, 4)
+"""Two tokens that are hardly anybody's padding."""
+
 Floats = NDArray[np.float64]
 
 
@@ -135,17 +138,18 @@ def _span(matrix: Floats, floor: float, inputs: Tensor) -> tuple[Floats, int]:
     # The largest singular value of noise alone is about floor · (√outputs + √width).
     noise = max(1.1 * floor * (outputs**0.5 + width**0.5), 1e-6 * float(sizes[0]))
     rank = int((sizes > noise).sum())
-    if sizes[0] == 0 or rank == width:
+    if sizes[0] == 0:
         return np.zeros(vocabulary), 0
-    # Nothing above the noise: the strongest direction is still the best guess.
-    basis = torch.from_numpy(rows[: max(rank, 1)])
+    # Where no or every direction is signal nothing is certain; the stronger half still gives the best guess.
+    certain = 0 < rank < width
+    basis = torch.from_numpy(rows[: rank if certain else max(1, width // 2)])
     flat = inputs.reshape(-1, width)
     apart = torch.cat([_apart(part, basis) for part in torch.split(flat, 2**14)]).numpy()
     beta = stats.beta((width - len(basis)) / 2, len(basis) / 2)
     # Inputs share directions in a trained model. Most tokens are absent, so their median says by how much.
     apart = np.clip(apart * (beta.median() / max(float(np.median(apart)), 1e-300)), 1e-300, 1.0)
     least = apart.reshape(vocabulary, places).min(axis=1)
-    return np.minimum(_log_beta(least, *beta.args) + np.log(places), 0.0), rank
+    return np.minimum(_log_beta(least, *beta.args) + np.log(places), 0.0), rank if certain else 0
 
 
 def _apart(inputs: Tensor, basis: Tensor) -> Tensor:
@@ -194,9 +198,9 @@ def _maps(message: Message, vocabulary: int, length: int) -> Iterator[Map]:
 
 def _local(module: nn.Module, parts: dict[str, nn.Module], length: int) -> dict[str, nn.Module]:
     """The parts that are given, at a place, what depends on that place's token alone."""
-    same = torch.full((1, max(length, 3)), 3)
+    same = torch.full((1, max(length, 3)), ANY[0])
     other = same.clone()
-    other[:, 1::2] = 4
+    other[:, 1::2] = ANY[1]
     first, second = (_seen(module, parts, tokens, all_of=False) for tokens in (same, other))
     return {
         name: parts[name]
@@ -211,7 +215,7 @@ def _inputs(module: nn.Module, parts: dict[str, nn.Module], vocabulary: int, len
     """Inputs of some parts for every token at every place, of unit length."""
     if not parts:
         return {}
-    tried = _seen(module, parts, torch.full((1, length), 3))
+    tried = _seen(module, parts, torch.full((1, length), ANY[0]))
     placeless = all(torch.allclose(x, x[:, :1].expand_as(x), rtol=1e-5, atol=1e-6) for x in tried.values())
     width = 1 if placeless else length
     chunks: dict[str, list[Tensor]] = {name: [] for name in parts}

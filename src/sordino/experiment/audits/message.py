@@ -78,7 +78,7 @@ def _ways(plan: Plan, wire: Wire, data: list[Data], client: int) -> Iterator[tup
     yield plain, [wire.plain(each) for each in data]
     scale = wire.scale(1, private=True)
     if privacy.unit is Unit.CLIENT and privacy.noise_at is NoiseAt.COORDINATOR:
-        label = "clipping only; the coordinator, who is trusted with this, adds the noise"
+        label = "clipping only (the trusted coordinator adds the noise)"
         yield Protection("clip", label, math.inf, scale), [wire.sent(each) for each in data]
         return
     yield Protection("clip", "clipping only", math.inf, scale), wire.clipped(data)
