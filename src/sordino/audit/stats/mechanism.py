@@ -1,7 +1,8 @@
 """Tests of noise itself: each takes what was released where nothing was sent, and gives a p-value of a stated law.
 
 The null is always the same: independent N(0, std²) draws, `(steps, coordinates)` where time matters. A small p-value
-says "this is not that noise"; every function sees one way of being wrong and is blind to the others.
+says "this is not that noise"; every function sees one way of being wrong and is blind to the others. Nothing at all
+shows nothing (p = 1); a value that is not a finite number is not that noise (p = 0).
 
     scale, smallest_step    too little of it, altogether or in one step
     law                     another shape
@@ -13,6 +14,7 @@ says "this is not that noise"; every function sees one way of being wrong and is
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +25,9 @@ from sordino.privacy.renyi import Floats
 
 LAGS = (1, 2, 3, 5, 10)
 """Distances in time at which `freshness` looks."""
+
+_FEWEST = 20
+"""Values below which the shape of a law cannot be told."""
 
 _LARGEST_PAIRS = 2048
 """Rows whose every pair is compared; more would cost more than they tell."""
@@ -36,14 +41,16 @@ def scale(values: Floats, std: float) -> float:
     >>> scale(np.full(100, 0.5), 1.0) < 1e-9
     True
     """
-    values = np.ravel(values)
-    return float(stats.chi2.cdf(_squares(values) / std**2, values.size)) if values.size else 1.0
+    if not _finite(values):
+        return 0.0
+    return float(stats.chi2.cdf(_squares(values, std).sum(), np.size(values))) if np.size(values) else 1.0
 
 
 def scale_above(values: Floats, std: float) -> float:
     """Whether there is no more noise than declared. Law: the upper tail of the same χ²."""
-    values = np.ravel(values)
-    return float(stats.chi2.sf(_squares(values) / std**2, values.size)) if values.size else 1.0
+    if not _finite(values):
+        return 0.0
+    return float(stats.chi2.sf(_squares(values, std).sum(), np.size(values))) if np.size(values) else 1.0
 
 
 def smallest_step(values: Floats, std: float) -> float:
@@ -54,10 +61,12 @@ def smallest_step(values: Floats, std: float) -> float:
     >>> smallest_step(np.array([[1.0, -1.0] * 50, [0.0, 0.0] * 50]), 1.0) < 1e-9
     True
     """
+    if not _finite(values):
+        return 0.0
     values = _rows(values)
     if values.size == 0:
         return 1.0
-    sums = np.nan_to_num(np.sum(values**2, axis=1) / std**2, nan=0.0)
+    sums = _squares(values, std).sum(axis=1)
     return _smallest(float(stats.chi2.cdf(sums, values.shape[1]).min()), len(values))
 
 
@@ -71,11 +80,11 @@ def law(values: Floats, std: float) -> float:
     True
     """
     values = np.ravel(values)
-    if values.size < 20:
+    if values.size < _FEWEST and _finite(values):
         return 1.0
-    if not np.all(np.isfinite(values)) or np.ptp(values) == 0:
+    if not _finite(values) or np.ptp(values) == 0:
         return 0.0
-    shape = float(stats.kurtosistest(values).pvalue)
+    shape = float(stats.kurtosistest(values / np.abs(values).max()).pvalue)
     return min(1.0, 2 * min(shape, float(stats.kstest(values / std, ndtr).pvalue)))
 
 
@@ -89,6 +98,8 @@ def repeated(rows: Sequence[Floats] | Floats) -> float:
     >>> repeated([draw, -3 * draw]) < 1e-9
     True
     """
+    if not all(_finite(row) for row in rows):
+        return 0.0
     rows = [np.ravel(row) for row in rows][:_LARGEST_PAIRS]
     if len({len(row) for row in rows}) == 1:
         units = _units(np.array(rows))
@@ -108,6 +119,8 @@ def freshness(values: Floats, lags: Sequence[int] = LAGS) -> float:
     >>> freshness(np.tile(np.arange(1.0, 30.0), (20, 1))) < 1e-9
     True
     """
+    if not _finite(values):
+        return 0.0
     units = _units(_rows(values))
     steps, coordinates = units.shape
     lags = [lag for lag in lags if lag < steps]
@@ -123,25 +136,30 @@ def blocks(values: Floats, size: int = 10) -> float:
     Law: the mean square of block sums over that within blocks is Fisher's F, exactly, whatever the scale. Two-sided.
 
     Args:
-        values: Any shape; the last axis is cut into blocks, a rest is dropped.
+        values: Shape (steps, …): what belongs to one step is cut into blocks in its order, a rest is dropped.
         size: Of a block; 2 sees pairs, large ones see slow drifts.
 
     >>> blocks(np.repeat([1.0, -1.0, 1.0, -1.0], 50), 10) < 1e-9
     True
     """
+    if not _finite(values):
+        return 0.0
     values = _rows(values)
     whole = values.shape[1] // size
-    cut = values[:, : whole * size].reshape(-1, size)
-    if len(cut) == 0 or size < 2:
+    if size < 2 or whole * len(values) == 0:
         return 1.0
-    between = _squares(cut.sum(axis=1)) / size
-    within = _squares(np.ravel(cut)) - between
+    largest = float(np.abs(values).max())
+    if largest == 0:
+        return 0.0
+    # The ratio knows no scale; squares of huge noise would overflow.
+    cut = values[:, : whole * size].reshape(-1, size) / largest
+    between = float(np.sum(cut.sum(axis=1) ** 2)) / size
+    within = float(np.sum(cut**2)) - between
     freedom = len(cut), len(cut) * (size - 1)
     if within <= 1e-12 * between or between == 0:
         return 0.0
-    ratio = stats.f(*freedom)
-    observed = between / freedom[0] / (within / freedom[1])
-    return min(1.0, 2 * float(min(ratio.cdf(observed), ratio.sf(observed))))
+    ratio = between / freedom[0] / (within / freedom[1])
+    return min(1.0, 2 * float(min(stats.f.cdf(ratio, *freedom), stats.f.sf(ratio, *freedom))))
 
 
 def crossed(tensors: Sequence[Floats]) -> float:
@@ -159,11 +177,13 @@ def lattice(values: Floats, std: float, *, step: float = 2.0**-16) -> float:
     """Whether the values lie on no grid coarser than `step` × std, which would show in their low digits.
 
     Law: on a grid of that step the number of equal pairs is Poisson in the limit, with mean
-    n(n−1)/2 · step/(2√π); upper tail. A thousand values see a grid 32 times coarser, a hundred thousand see 1.1 times.
+    n(n−1)/2 · step/(2√π); upper tail. A thousand values see a grid ten times coarser, a hundred thousand see 1.1 times.
 
     >>> lattice(np.round(np.linspace(-2, 2, 1000), 1), 1.0) < 1e-9
     True
     """
+    if not _finite(values):
+        return 0.0
     values = np.ravel(values) / std
     _, counts = np.unique(values, return_counts=True)
     pairs = int(np.sum(counts.astype(np.int64) * (counts - 1) // 2))
@@ -178,12 +198,17 @@ def together(levels: Sequence[float]) -> float:
 
 def _rows(values: Floats) -> Floats:
     values = np.asarray(values, dtype=np.float64)
-    return values.reshape(len(values), -1) if values.ndim > 1 else values.reshape(1, -1)
+    return values.reshape(len(values), math.prod(values.shape[1:])) if values.ndim > 1 else values.reshape(1, -1)
 
 
-def _squares(values: Floats) -> float:
-    """The sum of squares. What is not a number is no noise."""
-    return float(np.sum(np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0) ** 2))
+def _finite(values: Floats) -> bool:
+    return bool(np.all(np.isfinite(values)))
+
+
+def _squares(values: Floats, std: float) -> Floats:
+    """Squares in units of the declared noise, without overflow."""
+    squares: Floats = np.clip(np.asarray(values, dtype=np.float64) / std, -1e100, 1e100) ** 2
+    return squares
 
 
 def _smallest(level: float, tests: int) -> float:
@@ -193,7 +218,8 @@ def _smallest(level: float, tests: int) -> float:
 
 def _units(rows: Floats) -> Floats:
     """Rows of length one; a row of zeros stays."""
-    rows = np.nan_to_num(rows)
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    rows = rows / np.where(largest > 0, largest, 1.0)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     units: Floats = rows / np.where(lengths > 0, lengths, 1.0)
     return units
