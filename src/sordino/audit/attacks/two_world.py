@@ -73,10 +73,10 @@ class TwoWorld(Attack):
             says=f"{what}: {self.runs} runs with and {self.runs} without one record show an epsilon of at least "
             f"{bound:.3g} whatever the mechanism, and {fitted:.3g} if it is Gaussian, while epsilon "
             f"{promise.epsilon:.3g} is promised at delta {delta:.2g}; with {self.confidence:.0%} confidence.",
-            does_not_show="Anything about many releases together, sampling, or what real records do to each other; "
-            "so few runs could never show an epsilon above about 4.",
+            does_not_show="Anything about many releases together, sampling, or what real records do to each other. The "
+            "larger bound is for Gaussian noise, as promised; so few runs never show more than about 4 for another.",
             promise=promise,
-            lower_bound=bound,
+            lower_bound=max(bound, fitted),
             confidence=self.confidence,
             figures={
                 "epsilon at least": Figure(bound, low=bound),
