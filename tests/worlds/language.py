@@ -103,6 +103,10 @@ class World:
     def layout(self) -> Layout:
         return Layout.of(self.module)
 
+    @property
+    def size(self) -> int:
+        return self.layout.size
+
     @cached_property
     def start(self) -> Any:
         return self.layout.flatten(initialised(lambda: NGram(self.context, self.hidden), self.seed))

@@ -32,21 +32,25 @@ CHANCE_BITS = 1 / math.log(2)
 """The mean exposure of a secret that was never seen: its rank is uniform."""
 
 
+AFFORDABLE = 2e10
+"""Candidates times parameters: about a quarter of a CPU minute per secret of ten to twenty tokens."""
+
+
 @attacks.register("exposure")
 @dataclass(frozen=True)
 class Exposure:
     """Secrets planted in 1, 8, 32 copies: the rank of each among all that it could have been, in bits.
 
     Exposure is log2 |R| − log2 rank by log-perplexity: log2 |R| when the model holds no other secret likelier, 1.44 on
-    average when it never saw it. Ranks are exact where the space is small enough; from a larger one a sample is
-    scored, and a skew-normal law extrapolates from it.
+    average when it never saw it. Ranks are exact where the space is small enough for the model at hand; else a sample
+    is scored, and a skew-normal law extrapolates from it.
 
     Args:
         copies: How often a secret is planted, ascending; each copy is a record of somebody else.
         secrets: Secrets for every number of copies, and as many that are never planted: the negative control.
         digits: Of a secret; the space holds 10 to this power.
         template: A text with {name} and {secret}.
-        enumerated: The largest space that is scored as a whole.
+        enumerated: The largest space that is scored as a whole; of a large network, a smaller one (`AFFORDABLE`).
         sample: How many of a larger space are scored.
         confidence: Of intervals and verdict.
 
@@ -86,9 +90,13 @@ class Exposure:
         p_values = {copies: np.array([each[1] for each in found]) for copies, found in seen.items()}
         return self._finding(subject, space, bits, p_values, subject.records_of(rows))
 
+    def exact(self, subject: Language, space: Space) -> bool:
+        """Whether all that a secret could be is scored."""
+        return space.size <= min(self.enumerated, AFFORDABLE / subject.size)
+
     def _exposed(self, subject: Language, model: Any, space: Space, secret: Secret, index: int) -> tuple[float, float]:
         """Exposure in bits, and the chance of as good a rank if the secret was never seen."""
-        exact = space.size <= self.enumerated
+        exact = self.exact(subject, space)
         numbers = np.arange(space.size)
         if not exact:
             numbers = stream(subject.seed, "exposure", index).integers(space.size, size=self.sample)
@@ -120,7 +128,8 @@ class Exposure:
         found = ", ".join(f"{k}×: {bits[k].mean():.1f}" for k in self.copies)
         says = (
             f"Of secrets worth {most:.1f} bits the model gives away, by how often each was planted, {found} bits on "
-            f"average; {bits[0].mean():.1f} of secrets that it never saw ({CHANCE_BITS:.1f} is chance). "
+            f"average{'' if self.exact(subject, space) else ', extrapolated'}; {bits[0].mean():.1f} of secrets that it "
+            f"never saw ({CHANCE_BITS:.1f} is chance). "
             f"{protection(promise, [k * per_copy for k in self.copies], self.copies)}"
         )
         if wrong:

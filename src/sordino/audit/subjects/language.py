@@ -85,6 +85,11 @@ class Language(Protocol):
         ...
 
     @property
+    def size(self) -> int:
+        """Parameters of the whole network, also those that are not trained: what a question costs."""
+        ...
+
+    @property
     def start(self) -> Any:
         """The model before it was trained."""
         ...

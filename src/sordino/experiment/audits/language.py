@@ -69,6 +69,10 @@ class Retrained:
         return self.form.longest
 
     @property
+    def size(self) -> int:
+        return sum(parameter.numel() for parameter in self.audited.built.setup.module.parameters())
+
+    @property
     def start(self) -> Vector:
         return self.audited.built.start
 
