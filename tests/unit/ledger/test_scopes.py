@@ -93,7 +93,13 @@ def test_a_live_container_stops_what_its_parts_could_pay(ledger):
 
 
 def test_quotas_pay_beside_people(ledger):
-    ledger.open_accounts([account("north"), account("south"), account("ann", scope="analyst", epsilon=3.0)])
+    ledger.open_accounts(
+        [
+            account("north", delta=1e-4),
+            account("south", delta=1e-4),
+            account("ann", delta=1e-4, scope="analyst", epsilon=3.0),
+        ]
+    )
     plan = {"north": [(STEP, 10)], "south": [(STEP, 10)]}
     ledger.admit("run", "d", plan, 1e-5, noise_at=NoiseAt.SILO, quotas=["ann"])
     assert ledger.balance("ann").epsilon_used == pytest.approx(price((STEP, 20)), rel=1e-9)
