@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, insert, select, update
 
 from sordino.core.errors import BudgetRefused, PrivacyError
 from sordino.core.types import NoiseAt
-from sordino.ledger import amounts, history, pricing, schema
+from sordino.ledger import amounts, history, pricing, schema, scopes
 from sordino.ledger.account import Account
 
 account, admission, kind = schema.account, schema.admission, schema.kind
 line, allowance = schema.admission_line, schema.allowance
+
+
+Known: TypeAlias = Mapping[str, tuple[int, Account]]
+"""All accounts of a ledger by name, with their numbers."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Request:
-    """What one account is asked to pay for a plan."""
+    """What one account is asked to pay for a plan. `counts` is empty where it pays for what it contains."""
 
     account: Account
     account_id: int
@@ -53,6 +57,22 @@ def request(terms: Account, account_id: int, counts: pricing.Counts, delta: floa
         epsilon=float(price.epsilon),
         accountant=str(price.accountant),
         epsilon_units=amounts.charge(where, price.epsilon, amounts.EPSILON),
+        delta_units=amounts.charge(where, delta, amounts.DELTA),
+    )
+
+
+def above(payer: str, plan: Mapping[str, pricing.Counts], delta: float, known: Known) -> Request:
+    """What a container or quota is asked to pay for a plan: the price of its worst person."""
+    number, terms = known[payer]
+    where = f"account {payer!r}"
+    paid = scopes.plan_price(payer, plan, delta, {name: account for name, (_, account) in known.items()})
+    return Request(
+        account=terms,
+        account_id=number,
+        counts=(),
+        epsilon=float(paid.epsilon),
+        accountant=paid.accountant,
+        epsilon_units=amounts.charge(where, paid.epsilon, amounts.EPSILON),
         delta_units=amounts.charge(where, delta, amounts.DELTA),
     )
 
@@ -113,6 +133,7 @@ def admit(db: Connection, terms: Terms, requests: Sequence[Request]) -> None:
                 "accountant": item.accountant,
                 "epsilon_units": item.epsilon_units,
                 "delta_units": item.delta_units,
+                "derived": not item.counts,
             }
             for item in requests
         ],
@@ -148,7 +169,7 @@ def pay(db: Connection, number: int) -> int:
     paid = db.execute(
         update(account)
         .where(account.c.id.in_(select(line.c.account_id).where(line.c.admission_id == number)))
-        .where(account.c.currency == "plan")
+        .where(account.c.currency == "plan", account.c.state == "open")
         .where(account.c.spent_units + account.c.held_units + epsilon <= account.c.limit_units)
         .where(account.c.delta_spent_units + delta <= account.c.delta_limit_units)
         .values(
@@ -164,6 +185,8 @@ def refusal(db: Connection, requests: Sequence[Request], delta: float) -> Budget
     rows = {row.id: row for row in db.execute(select(account).where(account.c.currency == "plan"))}
     for item in requests:
         row = rows[item.account_id]
+        if row.state != "open":
+            return frozen(item.account.name, row.state)
         left = row.limit_units - row.spent_units - row.held_units
         delta_left = row.delta_limit_units - row.delta_spent_units
         if item.delta_units > delta_left:
@@ -175,13 +198,21 @@ def refusal(db: Connection, requests: Sequence[Request], delta: float) -> Budget
             )
         if item.epsilon_units > left:
             room = amounts.number(left, amounts.EPSILON)
-            k, n = pricing.fitting(item.counts, delta, item.account.adjacency, room)
-            return BudgetRefused.about(
-                f"account {item.account.name!r}",
-                f"the plan needs epsilon={item.epsilon:.6g} and {room:.6g} of {row.epsilon:g} is left",
-                f"{k} of {n} releases would fit",
-            )
+            rule = f"the plan needs epsilon={item.epsilon:.6g} and {room:.6g} of {row.epsilon:g} is left"
+            return BudgetRefused.about(f"account {item.account.name!r}", rule, _fitting(item, delta, room))
     return BudgetRefused.about("admit", "an account cannot pay", "read its balance")
+
+
+def _fitting(item: Request, delta: float, room: float) -> str:
+    if not item.counts:
+        return f"a plan whose worst person risks {room:.6g} would fit"
+    k, n = pricing.fitting(item.counts, delta, item.account.adjacency, room)
+    return f"{k} of {n} releases would fit"
+
+
+def frozen(name: str, state: str) -> BudgetRefused:
+    """The refusal of an account that its officers have closed."""
+    return BudgetRefused.about(f"account {name!r}", f"is {state}", "ask those who may thaw it, or leave it out")
 
 
 def _grouped(requests: Sequence[Request]) -> list[list[Any]]:

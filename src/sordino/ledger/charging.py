@@ -9,9 +9,9 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, Update, func, insert, select, tuple_, update
 
 from sordino.core.errors import BudgetRefused, PrivacyError
-from sordino.ledger import amounts, history, pricing, schema
+from sordino.ledger import amounts, currencies, history, schema, scopes
 from sordino.ledger.account import Account
-from sordino.ledger.admission import Short, kind_ids
+from sordino.ledger.admission import Known, Short, frozen, kind_ids
 from sordino.privacy.permits import Line
 
 account, admission, allowance = schema.account, schema.admission, schema.allowance
@@ -32,23 +32,35 @@ class Header:
 
 @dataclass(frozen=True)
 class Item:
-    """One line with its account and, under a live filter, its RDP units."""
+    """One line with its account and what it pays if it is live. `derived` where it pays for what it contains."""
 
     line: Line
     account: Account
     account_id: int
     units: int | None
+    derived: bool = False
 
 
 def priced(item: Line, terms: Account, account_id: int) -> Item:
     """A line with what it costs. Runs outside any transaction."""
-    if terms.currency == "plan" or terms.order is None:
-        return Item(item, terms, account_id, None)
-    where = f"account {terms.name!r}"
-    value = pricing.rdp(item.key, terms.order, terms.adjacency)
-    if value == float("inf"):
-        raise BudgetRefused.about(where, "the release has no finite cost at this order", "add noise", order=terms.order)
-    return Item(item, terms, account_id, amounts.charge(where, value, amounts.EPSILON, item.count))
+    units = currencies.units(item.key, terms, item.count) if terms.live else None
+    return Item(item, terms, account_id, units)
+
+
+def above(items: Sequence[Item], quotas: Sequence[str], known: Known) -> list[Item]:
+    """What live accounts pay that contain those that are charged, or are quotas: for their worst person."""
+    terms = {name: account for name, (_, account) in known.items()}
+    leaves: dict[str, dict[str, int]] = {}
+    for item in items:
+        leaves.setdefault(item.account.name, {})[item.line.key] = item.line.count
+    found = []
+    for payer in [*scopes.payers(leaves, terms), *quotas]:
+        number, account = known[payer]
+        if account.live:
+            for key, count in sorted(scopes.live_lines(payer, leaves, terms).items()):
+                line = Line(payer, account.unit, key, count)
+                found.append(Item(line, account, number, currencies.units(key, account, count), derived=True))
+    return found
 
 
 def reserve(db: Connection, header: Header, items: Sequence[Item]) -> None:
@@ -61,9 +73,10 @@ def reserve(db: Connection, header: Header, items: Sequence[Item]) -> None:
     row = db.execute(select(charge.c.state, charge.c.run).where(charge.c.txid == header.txid)).one_or_none()
     if row is not None:
         raise repeated(header.txid, row.state)
+    _refuse_closed(db, items)
     kinds = kind_ids(db, {item.line.key for item in items})
     body = {"run": header.run, "round": header.round, "purpose": header.purpose, "fence": header.fence}
-    ts = history.append(db, "reserved", {**body, "test": header.test, "lines": _grouped(items)}, header.txid)
+    ts = history.append(db, "reserved", {**body, "test": header.test, **_told(items)}, header.txid)
     db.execute(insert(charge).values(**body, txid=header.txid, test=header.test, state="reserved", reserved_at=ts))
     db.execute(
         insert(line),
@@ -74,6 +87,7 @@ def reserve(db: Connection, header: Header, items: Sequence[Item]) -> None:
                 "kind_id": kinds[item.line.key],
                 "count": item.line.count,
                 "units": item.units,
+                "derived": item.derived,
             }
             for item in items
         ],
@@ -84,6 +98,17 @@ def reserve(db: Connection, header: Header, items: Sequence[Item]) -> None:
         raise Short
     if filters and db.execute(hold_units(header.txid)).rowcount != len(filters):
         raise Short
+
+
+def _refuse_closed(db: Connection, items: Sequence[Item]) -> None:
+    """An account that is frozen or retired pays for nothing more, whatever its plan allows."""
+    numbers = {item.account_id for item in items}
+    rows = db.execute(
+        select(account.c.name, account.c.state).where(account.c.id.in_(numbers), account.c.state != "open")
+    )
+    row = rows.first()
+    if row is not None:
+        raise frozen(row.name, row.state)
 
 
 def repeated(txid: str, state: str) -> PrivacyError:
@@ -120,21 +145,24 @@ def hold_units(txid: str) -> Update:
     )
 
 
-def settle(db: Connection, txid: str, run: str, state: Literal["committed", "forfeited"], body: dict[str, Any]) -> str:
-    """Turn what a charge holds into what is spent. Returns the time."""
+def settle(
+    db: Connection, txid: str, run: str, state: Literal["committed", "forfeited", "aborted"], body: dict[str, Any]
+) -> str:
+    """Turn what a charge holds into what is spent, or give it back if it was aborted. Returns the time."""
+    kept = 0 if state == "aborted" else 1
     ts = history.append(db, state, body, txid)
     mine = (line.c.txid == txid) & (line.c.account_id == allowance.c.account_id)
     count = select(line.c.count).where(mine, line.c.kind_id == allowance.c.kind_id).scalar_subquery()
     db.execute(
         update(allowance)
         .where(*_allowances(txid, run))
-        .values(held=allowance.c.held - count, spent=allowance.c.spent + count)
+        .values(held=allowance.c.held - count, spent=allowance.c.spent + kept * count)
     )
     units = _units(txid)
     db.execute(
         update(account)
         .where(_filters(txid))
-        .values(held_units=account.c.held_units - units, spent_units=account.c.spent_units + units)
+        .values(held_units=account.c.held_units - units, spent_units=account.c.spent_units + kept * units)
     )
     moved = db.execute(
         update(charge).where(charge.c.txid == txid, charge.c.state == "reserved").values(state=state, settled_at=ts)
@@ -168,7 +196,7 @@ def refusal(db: Connection, header: Header, items: Sequence[Item]) -> BudgetRefu
         .where(admission.c.run == header.run)
     )
     allowed = {(row.account_id, row.key): row for row in rows}
-    limits = db.execute(select(account).where(account.c.currency == "rdp"))
+    limits = db.execute(select(account).where(account.c.currency != "plan"))
     room = {row.id: row.limit_units - row.spent_units - row.held_units for row in limits}
     admitted = {number for number, _ in allowed}
     for item in items:
@@ -192,18 +220,25 @@ def refusal(db: Connection, header: Header, items: Sequence[Item]) -> BudgetRefu
 
 
 def _over_filter(where: str, item: Item, room: int) -> BudgetRefused:
-    value = pricing.rdp(item.line.key, item.account.order or 0.0, item.account.adjacency)
     low, high = 0, item.line.count
     while high - low > 1:
         middle = (low + high) // 2
-        fits = amounts.charge(where, value, amounts.EPSILON, middle) <= room
+        fits = currencies.units(item.line.key, item.account, middle) <= room
         low, high = (middle, high) if fits else (low, middle)
     needs, left = (amounts.number(units, amounts.EPSILON) for units in (item.units or 0, room))
+    order = f" at Rényi order {item.account.order:g}" if item.account.order is not None else ""
     return BudgetRefused.about(
         where,
-        f"needs {needs:.6g} at Rényi order {item.account.order:g} and {left:.6g} is left",
+        f"needs {needs:.6g} of {item.account.currency}{order} and {left:.6g} is left",
         f"{low} of {item.line.count} releases would fit",
     )
+
+
+def _told(items: Sequence[Item]) -> dict[str, list[list[Any]]]:
+    """The lines as the history tells them: those that were named, and those of accounts that contain them."""
+    told = {"lines": _grouped([item for item in items if not item.derived])}
+    derived = _grouped([item for item in items if item.derived])
+    return told | ({"above": derived} if derived else {})
 
 
 def _grouped(items: Sequence[Item]) -> list[list[Any]]:

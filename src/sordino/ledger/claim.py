@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Adjacency, NoiseAt, Unit
-from sordino.ledger import history, pricing, reading, schema
+from sordino.ledger import currencies, history, pricing, reading, schema
 from sordino.ledger.account import Account
 
 account, admission, allowance = schema.account, schema.admission, schema.allowance
@@ -86,7 +86,7 @@ def claims(db: Connection, run: str, name: str | None = None) -> list[Claim]:
         .join_from(line, charge_table)
         .join(kind)
         .join(account)
-        .where(charge_table.c.run == run, *only)
+        .where(charge_table.c.run == run, charge_table.c.state != "aborted", ~line.c.derived, *only)
         .group_by(line.c.account_id, kind.c.key)
         .order_by(kind.c.key)
     )
@@ -98,7 +98,7 @@ def claims(db: Connection, run: str, name: str | None = None) -> list[Claim]:
         for row in db.execute(
             select(admission, schema.admission_line)
             .join_from(admission, schema.admission_line)
-            .where(admission.c.run == run)
+            .where(admission.c.run == run, ~schema.admission_line.c.derived)
         ).mappings()
     }
     planned = _planned(db, run, name)
@@ -118,7 +118,7 @@ def claims(db: Connection, run: str, name: str | None = None) -> list[Claim]:
             "test": terms.test,
             "ledger_sha256": seal,
         }
-        if terms.currency == "rdp" or grant is None:
+        if terms.live or grant is None:
             made = _filter_claim(terms, units.get(number, 0), shared)
         else:
             made = _plan_claim(terms, grant, planned[number], shared)
@@ -165,9 +165,9 @@ def _filter_claim(terms: Account, units: int, shared: dict[str, Any]) -> Claim:
         noise_at=None,
         epsilon=terms.epsilon,
         delta=terms.delta,
-        accountant=f"rdp filter, order {terms.order:g}",
+        accountant=f"{terms.currency} filter" + (f", order {terms.order:g}" if terms.order is not None else ""),
         planned=(),
-        spent_so_far=pricing.rdp_epsilon(units, terms),
+        spent_so_far=currencies.epsilon(units, terms),
         complete=False,
         **shared,
     )

@@ -18,8 +18,8 @@ from sqlalchemy import Connection, insert, select, update
 from sordino.core import checks
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import NoiseAt
-from sordino.ledger import admission, amounts, charging, claim, history, pricing, reading, schema
-from sordino.ledger.account import Account, Balance
+from sordino.ledger import admission, amounts, charging, claim, currencies, history, pricing, reading, schema, scopes
+from sordino.ledger.account import PEOPLE, Account, Balance
 from sordino.ledger.claim import Claim
 from sordino.ledger.history import Entry
 from sordino.ledger.reading import Charge
@@ -80,6 +80,7 @@ class Ledger:
                         "ledger", "is open with other terms", "they never change", account=account.name
                     )
                 if account.name not in known:
+                    scopes.check(account, known)
                     terms = account.terms()
                     row = {"rdp_order" if name == "order" else name: value for name, value in terms.items()}
                     db.execute(insert(schema.account).values(**row, **limits))
@@ -92,9 +93,16 @@ class Ledger:
             return [terms for _, terms in reading.accounts(db).values()]
 
     def admit(
-        self, run: str, digest: str, requests: Mapping[str, events.Events], delta: float, *, noise_at: NoiseAt
+        self,
+        run: str,
+        digest: str,
+        requests: Mapping[str, events.Events],
+        delta: float,
+        *,
+        noise_at: NoiseAt,
+        quotas: Sequence[str] = (),
     ) -> None:
-        """Charge a whole frozen plan to every account that it names, or to none.
+        """Charge a whole frozen plan to every account that it names and to all that contain them, or to none.
 
         Args:
             run: Whose plan; a run has one.
@@ -102,6 +110,7 @@ class Ledger:
             requests: Every event of the plan with its count, by account.
             delta: The plan's δ, in (0, 1).
             noise_at: Where the plan's noise is added, hence against whom its ε holds.
+            quotas: Accounts of a run or an analyst that pay too.
 
         Raises:
             BudgetRefused: An account cannot pay; says what it needs, what is left and what would fit.
@@ -119,14 +128,18 @@ class Ledger:
         delta = float(delta)
         terms = admission.Terms(run, digest, delta, NoiseAt(noise_at))
         plan = {name: pricing.counts(requests[name]) for name in sorted(requests)}
-        known = self._accounts(plan)
+        known = self._payable(plan, quotas)
         for name in plan:
-            if known[name][1].currency != "plan":
+            if known[name][1].live:
                 raise ConfigError.about("admit", "pays release by release", "leave it out of the plan", account=name)
         with self._store.read() as db:
             if admission.earlier(db, terms, plan):
                 return
         asked = [admission.request(known[name][1], known[name][0], counts, delta) for name, counts in plan.items()]
+        containers = scopes.payers(plan, {name: account for name, (_, account) in known.items()})
+        asked += [
+            admission.above(name, plan, delta, known) for name in [*containers, *quotas] if not known[name][1].live
+        ]
         try:
             with self._store.write() as db:
                 if not admission.earlier(db, terms, plan):
@@ -157,6 +170,7 @@ class Ledger:
         round: int | None,  # noqa: A002 - the glossary's word
         purpose: str,
         lines: Sequence[Line],
+        quotas: Sequence[str] = (),
     ) -> Reservation:
         """Charge releases, durably, before their noise is drawn: every account or none.
 
@@ -165,13 +179,14 @@ class Ledger:
             run: An open run.
             round: Its number, if the release belongs to one.
             purpose: One of `schema.PURPOSES`.
-            lines: Which accounts pay for how many releases of which event.
+            lines: Which accounts pay for how many releases of which event. Live accounts that contain them pay too.
+            quotas: Live accounts of a run or an analyst that pay too.
 
         Raises:
             BudgetRefused: An account does not cover its lines; nothing was written.
             PrivacyError: The charge exists already, the unit is not the account's, the run was taken over.
         """
-        items = self._items(txid, lines)
+        items = self._items(txid, lines, quotas)
         checks.one_of("reserve", schema.PURPOSES, purpose=purpose)
         test = items[0].account.test
         if any(item.account.test != test for item in items):
@@ -184,7 +199,7 @@ class Ledger:
         except admission.Short:
             with self._store.read() as db:
                 raise charging.refusal(db, header, items) from None
-        reservation = mint_reservation(txid, [item.line for item in items], test=test)
+        reservation = mint_reservation(txid, [item.line for item in items if not item.derived], test=test)
         self._open[txid] = (run, reservation)
         return reservation
 
@@ -247,8 +262,28 @@ class Ledger:
             self._open.pop(txid, None)
         return open_
 
+    def abort(self, reservation: Reservation) -> None:
+        """Give back what a charge holds: nothing was drawn under it, and nothing will be.
+
+        Raises:
+            PrivacyError: A permit was taken from it, so noise may have been drawn: it counts as spent. Or it is not
+                this ledger's, or is settled.
+        """
+        txid = reservation.txid
+        run, held = self._open.get(txid, ("", None))
+        if held is not reservation:
+            raise PrivacyError.about("abort", "was not reserved by this ledger object", txid=txid)
+        if not reservation.void():
+            raise PrivacyError.about(
+                "abort", "has permits that were taken, so noise may be drawn", "it stays spent", txid=txid
+            )
+        with self._store.write() as db:
+            self._guard(db, run)
+            charging.settle(db, txid, run, "aborted", {})
+        self._open.pop(txid, None)
+
     def state(self, txid: str) -> str | None:
-        """`reserved`, `committed`, `forfeited`, or None for a charge that does not exist."""
+        """`reserved`, `committed`, `forfeited`, `aborted`, or None for a charge that does not exist."""
         with self._store.read() as db:
             return reading.state(db, txid)
 
@@ -313,10 +348,20 @@ class Ledger:
                 raise ConfigError.about("ledger", "is not open", checks.nearest(name, self._terms), account=name)
         return self._terms
 
-    def _items(self, txid: str, lines: Sequence[Line]) -> list[charging.Item]:
+    def _payable(self, names: Iterable[str], quotas: Sequence[str]) -> admission.Known:
+        """All accounts, if the named ones can be charged: they contain no others, and quotas are of no people."""
+        names = list(names)
+        self._accounts([*names, *quotas])
+        scopes.refuse_containers(names, {name: account for name, (_, account) in self._terms.items()})
+        for quota in quotas:
+            if self._terms[quota][1].scope in PEOPLE:
+                raise ConfigError.about("ledger", "is of people, not a quota", "name it in the charge", account=quota)
+        return self._terms
+
+    def _items(self, txid: str, lines: Sequence[Line], quotas: Sequence[str]) -> list[charging.Item]:
         if not txid or not lines:
             raise ConfigError.about("reserve", "needs a txid and at least one line", txid=txid, lines=len(lines))
-        known = self._accounts({line.account for line in lines})
+        known = self._payable({line.account for line in lines}, quotas)
         merged: dict[tuple[str, str], int] = {}
         for line in lines:
             checks.count(f"account {line.account!r}", count=line.count)
@@ -329,15 +374,15 @@ class Ledger:
         for (name, key), count in sorted(merged.items()):
             number, terms = known[name]
             items.append(charging.priced(Line(name, terms.unit, key, count), terms, number))
-        return items
+        return [*items, *charging.above(items, quotas, known)]
 
 
 def _limits(account: Account) -> dict[str, int]:
     where = f"account {account.name!r}"
     epsilon = amounts.limit(where, account.epsilon, amounts.EPSILON)
     return {
-        "limit_units": pricing.rdp_limit(account) if account.currency == "rdp" else epsilon,
-        "delta_limit_units": amounts.limit(where, account.delta, amounts.DELTA),
+        "limit_units": currencies.limit(account) if account.live else epsilon,
+        "delta_limit_units": amounts.limit(where, account.delta, amounts.DELTA) if account.delta else 0,
     }
 
 

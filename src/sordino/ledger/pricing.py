@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from sordino.core.errors import ConfigError
 from sordino.core.types import Adjacency
-from sordino.ledger import amounts
-from sordino.ledger.account import Account
 from sordino.privacy import events
 
 if TYPE_CHECKING:
     from sordino.privacy.accounting import Price
+
+T = TypeVar("T")
 
 Counts: TypeAlias = tuple[tuple[str, int], ...]
 """Event keys with how often each happens, sorted by key."""
@@ -46,39 +46,9 @@ def _share(charged: Counts, k: int, n: int) -> Counts:
     return tuple((key, count * k // n) for key, count in charged if count * k // n)
 
 
-@functools.lru_cache(maxsize=4096)
-def rdp(key: str, order: float, adjacency: Adjacency) -> float:
-    """The RDP value of one release at a fixed order."""
-    from sordino.privacy import accounting
+def person(charged: Mapping[str, Counts], delta: float, adjacency: Adjacency, overlap: int | None) -> float:
+    """ε of the worst person who is in at most `overlap` of the accounts; in all of them where that is not known."""
+    from sordino.privacy import silos
 
-    return accounting.rdp_units(events.from_key(key), order, adjacency)
-
-
-def rdp_epsilon(units: int, account: Account) -> float:
-    """ε of so many RDP units at the account's order and δ; nothing charged is 0."""
-    from sordino.privacy import accounting
-
-    if units == 0 or account.order is None:
-        return 0.0
-    return accounting.rdp_to_epsilon(amounts.number(units, amounts.EPSILON), account.order, account.delta)
-
-
-def rdp_limit(account: Account) -> int:
-    """The most RDP units whose ε stays within the account's limit.
-
-    Raises:
-        ConfigError: At this order and δ not even one unit does.
-    """
-    low, high = 0, amounts.LARGEST
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if rdp_epsilon(middle, account) <= account.epsilon else (low, middle)
-    if rdp_epsilon(low, account) == 0.0:
-        raise ConfigError.about(
-            f"account {account.name!r}",
-            f"converts to more than epsilon={account.epsilon:g} before anything is charged",
-            "pin a higher order, or allow a larger delta",
-            order=account.order,
-            delta=account.delta,
-        )
-    return low
+    plans = {name: [(events.from_key(key), n) for key, n in counts] for name, counts in charged.items()}
+    return silos.federation_epsilon(plans, delta, adjacency=adjacency, silos_per_person=overlap)

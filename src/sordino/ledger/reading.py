@@ -9,12 +9,16 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from sordino.core.types import Unit
-from sordino.ledger import amounts, history, pricing, schema
+from sordino.ledger import amounts, currencies, history, schema
 from sordino.ledger.account import Account, Balance
 from sordino.privacy.permits import Line
 
 account = schema.account
 charge_table, line, kind, outbox = schema.charge, schema.charge_line, schema.kind, schema.outbox
+
+
+TERMS = ("name", "unit", "adjacency", "epsilon", "delta", "currency", "scope", "parent", "overlap", "test")
+"""Columns that are an account's terms under their own names."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,7 @@ def accounts(db: Connection, names: Iterable[str] | None = None) -> dict[str, tu
 
 def terms(row: Any) -> Account:
     """The account that a row describes."""
-    names = ("name", "unit", "adjacency", "epsilon", "delta", "currency", "test")
-    return Account.of({**{name: row[name] for name in names}, "order": row["rdp_order"]})
+    return Account.of({**{name: row[name] for name in TERMS}, "order": row["rdp_order"]})
 
 
 def fence(db: Connection, run: str) -> int:
@@ -97,8 +100,8 @@ def balance(db: Connection, number: int, terms: Account) -> Balance:
     """What an account may lose, has lost and has left."""
     row = db.execute(select(account).where(account.c.id == number)).one()
     units = row.spent_units + row.held_units
-    if terms.currency == "rdp":
-        used, delta_used = pricing.rdp_epsilon(units, terms), terms.delta if units else 0.0
+    if terms.live:
+        used, delta_used = currencies.epsilon(units, terms), terms.delta if units else 0.0
         left, delta_left = max(0.0, terms.epsilon - used), terms.delta - delta_used
     else:
         used, left = amounts.number(units, amounts.EPSILON), amounts.number(row.limit_units - units, amounts.EPSILON)
@@ -121,4 +124,6 @@ def balance(db: Connection, number: int, terms: Account) -> Balance:
         held=counts.get("reserved", 0),
         committed=counts.get("committed", 0),
         forfeited=counts.get("forfeited", 0),
+        aborted=counts.get("aborted", 0),
+        state=row.state,
     )

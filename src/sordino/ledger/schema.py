@@ -1,9 +1,11 @@
 """The tables, in portable SQLAlchemy Core. CHECKs are the last guard: even wrong code cannot overspend.
 
+policy                               under which version an account's limit stands
 account ─┬─ admission_line ── admission (run, plan digest)      what a frozen plan was charged
          ├─ allowance ──────── kind (event key)                 how often it may release what
          └─ charge_line ────── charge (txid) ── outbox          what was reserved; the bytes to publish
 run (fence)          event (append-only history) ── head (its last link)
+                     checkpoint (signed) ── witness (counter-signed by silos)
 """
 
 from __future__ import annotations
@@ -25,9 +27,25 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION = 1
+VERSION = 2
 PURPOSES = ("train", "evaluate", "metric", "tune", "query", "synthetic", "clip-quantile", "attack-audit")
-STATES = ("reserved", "committed", "forfeited")
+STATES = ("reserved", "committed", "forfeited", "aborted")
+KINDS = (
+    "account-opened",
+    "limit-changed",
+    "frozen",
+    "thawed",
+    "retired",
+    "policy",
+    "admitted",
+    "run-opened",
+    *STATES,
+    "published",
+    "refused",
+    "checkpoint",
+    "witnessed",
+    "migrated",
+)
 
 metadata = MetaData()
 
@@ -55,6 +73,11 @@ account = Table(
     Column("adjacency", Text, nullable=False),
     Column("currency", Text, nullable=False),
     Column("rdp_order", Float),
+    Column("scope", Text, nullable=False),
+    Column("parent", ForeignKey("account.name")),
+    Column("overlap", Integer),
+    Column("state", Text, nullable=False, default="open"),
+    Column("policy", Integer, nullable=False, default=0),
     Column("test", Boolean, nullable=False),
     Column("epsilon", Float, nullable=False),
     Column("delta", Float, nullable=False),
@@ -66,11 +89,16 @@ account = Table(
     CheckConstraint("length(name) > 0"),
     _in("unit", ("record", "user", "client")),
     _in("adjacency", ("add_remove", "replace_one", "zero_out")),
-    _in("currency", ("plan", "rdp")),
+    _in("currency", ("plan", "rdp", "gdp", "zcdp", "pure")),
+    _in("scope", ("federation", "domain", "silo", "block", "run", "analyst")),
+    _in("state", ("open", "frozen", "retired")),
+    CheckConstraint("overlap IS NULL OR overlap > 0"),
+    CheckConstraint("parent IS NULL OR parent <> name"),
     CheckConstraint("(currency = 'rdp') = (rdp_order IS NOT NULL)"),
     CheckConstraint("limit_units > 0 AND spent_units >= 0 AND held_units >= 0"),
     CheckConstraint("spent_units + held_units <= limit_units"),
-    CheckConstraint("delta_limit_units > 0 AND delta_spent_units >= 0"),
+    CheckConstraint("delta_limit_units >= 0 AND delta_spent_units >= 0"),
+    CheckConstraint("(currency = 'pure') = (delta_limit_units = 0)"),
     CheckConstraint("delta_spent_units <= delta_limit_units"),
 )
 
@@ -101,6 +129,8 @@ admission_line = Table(
     Column("accountant", Text, nullable=False),
     Column("epsilon_units", BigInteger, nullable=False),
     Column("delta_units", BigInteger, nullable=False),
+    # Paid for what the account contains; such accounts have no allowance and no claim of their own.
+    Column("derived", Boolean, nullable=False, default=False),
     CheckConstraint("epsilon_units > 0 AND delta_units > 0"),
 )
 
@@ -150,8 +180,12 @@ charge_line = Table(
     Column("account_id", ForeignKey("account.id"), primary_key=True),
     Column("kind_id", ForeignKey("kind.id"), primary_key=True),
     Column("count", BigInteger, nullable=False),
-    # RDP units under a live filter; none where a frozen plan was charged whole.
+    # What a live account pays; none where a frozen plan was charged whole.
     Column("units", BigInteger),
+    Column("derived", Boolean, nullable=False, default=False),
+    # The silo's signed consent, where its own ledger charged the same release.
+    Column("consent", Text),
+    CheckConstraint("units IS NOT NULL OR NOT derived"),
     CheckConstraint("count > 0"),
     CheckConstraint("units IS NULL OR units > 0"),
     Index("charge_line_account", "account_id"),
@@ -179,5 +213,32 @@ event = Table(
     Column("prev", String(64), nullable=False),
     Column("hash", String(64), nullable=False, unique=True),
     UniqueConstraint("txid", "kind", name="event_once"),
-    _in("kind", ("account-opened", "admitted", "run-opened", *STATES, "published")),
+    _in("kind", KINDS),
+)
+
+policy = Table(
+    "policy",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("signed_by", Text, nullable=False),
+    Column("signature", Text, nullable=False),
+    CheckConstraint("version > 0"),
+)
+
+checkpoint = Table(
+    "checkpoint",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("root", String(64), nullable=False),
+    Column("note", Text, nullable=False),
+)
+
+witness = Table(
+    "witness",
+    metadata,
+    Column("seq", ForeignKey("checkpoint.seq"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("signature", Text, nullable=False),
 )

@@ -17,15 +17,18 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from sordino.core.errors import ConfigError, PrivacyError
-from sordino.ledger import schema
+from sordino.ledger import migrations, schema
 
 GENESIS = "0" * 64
 
-_FIXED = ("event", "charge_line", "admission", "admission_line", "kind")
+_FIXED = ("event", "charge_line", "admission", "admission_line", "kind", "policy", "checkpoint", "witness")
 _KEPT = (*_FIXED, "head", "account", "allowance", "run", "charge", "outbox")
 _RULES = {
     "account": "NEW.spent_units < OLD.spent_units OR NEW.delta_spent_units < OLD.delta_spent_units"
-    " OR NEW.limit_units <> OLD.limit_units OR NEW.delta_limit_units <> OLD.delta_limit_units"
+    " OR (NEW.limit_units <> OLD.limit_units OR NEW.delta_limit_units <> OLD.delta_limit_units)"
+    " AND NEW.policy <= OLD.policy OR NEW.policy < OLD.policy"
+    " OR NEW.scope <> OLD.scope OR NEW.parent IS NOT OLD.parent OR NEW.overlap IS NOT OLD.overlap"
+    " OR OLD.state = 'retired' AND NEW.state <> 'retired'"
     " OR NEW.name <> OLD.name OR NEW.unit <> OLD.unit OR NEW.adjacency <> OLD.adjacency"
     " OR NEW.currency <> OLD.currency OR NEW.rdp_order IS NOT OLD.rdp_order OR NEW.test <> OLD.test",
     "allowance": "NEW.spent < OLD.spent OR NEW.allowed <> OLD.allowed",
@@ -46,6 +49,11 @@ def _triggers() -> Iterator[str]:
     for table, broken in _RULES.items():
         message = stop.format(f"{table}: spent never falls, terms never change")
         yield f"CREATE TRIGGER {table}_forward BEFORE UPDATE ON {table} WHEN {broken} {message}"
+
+
+def _guard(db: sqlite3.Connection) -> None:
+    for trigger in _triggers():
+        db.execute(trigger)
 
 
 class Store:
@@ -73,6 +81,8 @@ class Store:
     def _prepare(self) -> None:
         if self.read_only and not self.path.is_file():
             raise PrivacyError.about("ledger", "does not exist", file=self.path.name)
+        if self.path.is_file() and not self.read_only:
+            self._migrate()
         if self.path.is_file():
             with self.read() as db:
                 if self.read_only or inspect(db).has_table("head"):
@@ -86,13 +96,23 @@ class Store:
                 db.execute(insert(schema.head).values(id=1, version=schema.VERSION, seq=0, hash=GENESIS))
             self._check_version(db)
 
+    def _migrate(self) -> None:
+        with self.read() as db:
+            version = db.execute(select(schema.head.c.version)).scalar_one() if inspect(db).has_table("head") else None
+        if version is not None and version < schema.VERSION:
+            self._engine.dispose()  # a reader's connection would hold the tables that are rebuilt
+            migrations.migrate(self.path, version, _guard)
+
     def _check_version(self, db: Connection) -> None:
         if not inspect(db).has_table("head"):
             raise PrivacyError.about("ledger", "is not a ledger", file=self.path.name)
         version = db.execute(select(schema.head.c.version)).scalar_one()
         if version != schema.VERSION:
             raise PrivacyError.about(
-                "ledger", f"has another layout than {schema.VERSION}", "open it with its own release", version=version
+                "ledger",
+                f"has another layout than {schema.VERSION}",
+                "open it once for writing, or with its own release",
+                version=version,
             )
 
     def _connection(self) -> sqlite3.Connection:

@@ -17,11 +17,14 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Table, select
 
 from sordino.core.errors import PrivacyError
-from sordino.ledger import amounts, history, pricing, schema
+from sordino.ledger import amounts, currencies, history, pricing, reading, schema, scopes
 from sordino.ledger.account import Account
 from sordino.ledger.store import GENESIS, Store
 
 Body: TypeAlias = dict[str, Any]
+
+FIRST_TERMS = {"scope": "silo", "parent": None, "overlap": None}
+"""What the first layout did not write down: all its accounts were silos by themselves."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,9 @@ class Replay:
             "reserved": self._reserved,
             "committed": self._settled,
             "forfeited": self._settled,
+            "aborted": self._settled,
             "published": self._published,
+            "migrated": self._migrated,
         }
         try:
             for problem in steps[row["kind"]](row, json.loads(row["body"])):
@@ -126,7 +131,8 @@ class Replay:
         if body["name"] in self.accounts:
             yield f"opens {body['name']!r} a second time"
         terms = {"rdp_order" if key == "order" else key: value for key, value in body.items()}
-        self.accounts[body["name"]] = {**terms, "spent_units": 0, "held_units": 0, "delta_spent_units": 0}
+        balances = {"spent_units": 0, "held_units": 0, "delta_spent_units": 0}
+        self.accounts[body["name"]] = {**FIRST_TERMS, **terms, **balances, "state": "open", "policy": 0}
 
     def _admitted(self, _: Body, body: Body) -> Iterator[str]:
         run = body["run"]
@@ -139,7 +145,7 @@ class Replay:
                 self.accounts[name]["delta_spent_units"] += delta_units
                 terms = {"epsilon": epsilon, "accountant": accountant}
                 units = {"epsilon_units": epsilon_units, "delta_units": delta_units}
-                self.paid[run, name] = {"run": run, "account": name, **terms, **units}
+                self.paid[run, name] = {"run": run, "account": name, **terms, **units, "derived": not counts}
                 for key, count in counts:
                     entry = {"run": run, "account": name, "key": key, "allowed": count, "held": 0, "spent": 0}
                     self.allowances[run, name, key] = entry
@@ -158,8 +164,9 @@ class Replay:
         terms = {key: body[key] for key in ("run", "round", "purpose", "fence", "test")}
         self.charges[txid] = {"txid": txid, **terms, "state": "reserved", "reserved_at": row["ts"], "settled_at": None}
         self.lines[txid] = [
-            {"txid": txid, "account": name, "key": key, "count": count, "units": units}
-            for key, count, units, names in body["lines"]
+            {"txid": txid, "account": name, "key": key, "count": count, "units": units, "derived": derived}
+            for derived, lines in ((False, body["lines"]), (True, body.get("above", [])))
+            for key, count, units, names in lines
             for name in names
         ]
         for line in self.lines[txid]:
@@ -181,7 +188,7 @@ class Replay:
         for line in self.lines[txid]:
             balance, unit, amount = self._balance(line, charge["run"])
             balance[f"held{unit}"] -= amount
-            balance[f"spent{unit}"] += amount
+            balance[f"spent{unit}"] += 0 if row["kind"] == "aborted" else amount
         if row["kind"] == "committed":
             self.outbox[txid] = {"txid": txid, "sha256": body["sha256"], "published_at": None}
 
@@ -192,6 +199,10 @@ class Replay:
         if self.outbox[row["txid"]]["sha256"] != body["sha256"]:
             yield f"publishes other bytes than {row['txid']} committed"
         self.outbox[row["txid"]]["published_at"] = row["ts"]
+
+    def _migrated(self, _: Body, body: Body) -> Iterator[str]:
+        if body["from"] >= body["to"]:
+            yield "leads back to an earlier layout"
 
     def overdrawn(self) -> Iterator[str]:
         """Limits that the history itself breaks."""
@@ -214,10 +225,15 @@ class Replay:
             price = pricing.price(tuple(sorted(counts)), self.admissions[run]["delta"], terms[name].adjacency)
             if self.paid[run, name]["epsilon_units"] < amounts.charge("verify", price.epsilon, amounts.EPSILON):
                 yield f"account {name!r}: the plan of run {run!r} costs epsilon={price.epsilon:.6g}, less was charged"
+        for (run, name), paid in self.paid.items():
+            if paid["derived"]:
+                leaves = {leaf: tuple(sorted(counts)) for (r, leaf), counts in plans.items() if r == run}
+                worst = scopes.plan_price(name, leaves, self.admissions[run]["delta"], terms).epsilon
+                if paid["epsilon_units"] < amounts.charge("verify", worst, amounts.EPSILON):
+                    yield f"account {name!r}: the plan of run {run!r} costs epsilon={worst:.6g}, less was charged"
         for line in (line for lines in self.lines.values() for line in lines if line["units"] is not None):
             account = terms[line["account"]]
-            value = pricing.rdp(line["key"], account.order or 0.0, account.adjacency)
-            if line["units"] < amounts.charge("verify", value, amounts.EPSILON, line["count"]):
+            if line["units"] < currencies.units(line["key"], account, line["count"]):
                 yield f"account {account.name!r}: the charge {line['txid']} costs more than was charged"
 
     def tables(self) -> dict[Table, list[Body]]:
@@ -235,8 +251,7 @@ class Replay:
 
 
 def _account(item: Body) -> Account:
-    names = ("name", "unit", "adjacency", "epsilon", "delta", "currency", "test")
-    return Account.of({**{name: item[name] for name in names}, "order": item["rdp_order"]})
+    return Account.of({**{name: item[name] for name in reading.TERMS}, "order": item["rdp_order"]})
 
 
 _NUMBERS = {
@@ -255,7 +270,7 @@ def _stored(db: Connection, table: Table) -> list[Body]:
             name, other, text = _NUMBERS[column.name]
             joined = joined.outerjoin(other, other.c.id == column)
             columns.append(other.c[text].label(name))
-        elif column.name not in ("id", "payload"):
+        elif column.name not in ("id", "payload", "consent"):
             columns.append(column)
     return [dict(row) for row in db.execute(select(*columns).select_from(joined)).mappings()]
 

@@ -69,6 +69,13 @@ class Reservation:
     def __setattr__(self, name: str, value: object) -> None:
         _set_once(self, name, value)
 
+    def void(self) -> bool:
+        """Give the reservation up, if no permit was taken from it; afterwards none can be. Whether it was given up."""
+        if self._taken:
+            return False
+        self._left = {}
+        return True
+
     def take(self, accounts: Iterable[str], key: str) -> Permit:
         """A permit for one release that the named accounts pay for.
 

@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from sordino.core.types import Adjacency, Unit
-from sordino.ledger import Account, Ledger, pricing, verify
+from sordino.ledger import Account, Ledger, currencies, verify
 from sordino.privacy import events
 from sordino.privacy.permits import Line
 
@@ -175,8 +175,8 @@ def test_a_price_that_was_too_low_is_found(tmp_path, monkeypatch):
     """A ledger whose accountant said too little is found by pricing again."""
     path = tmp_path / "ledger.db"
     with monkeypatch.context() as wrong, Ledger(path) as ledger:
-        real = pricing.rdp
-        wrong.setattr(pricing, "rdp", lambda *arguments: real(*arguments) / 2)
+        real = currencies.price
+        wrong.setattr(currencies, "price", lambda *arguments: real(*arguments) / 2)
         ledger.open_account(Account("live", currency="rdp", order=8.0, **SHARED))
         ledger.open_run("run")
         ledger.reserve("t", "run", 0, "train", [Line("live", Unit.RECORD, KEY, 1)])

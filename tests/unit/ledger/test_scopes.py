@@ -1,0 +1,164 @@
+"""What a block is charged, its silo, domain and federation pay too: for their worst person, all of them or none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sordino.core.errors import BudgetRefused, ConfigError, PrivacyError
+from sordino.core.types import Adjacency, NoiseAt, Unit
+from sordino.ledger import Account, Ledger, scopes, verify
+from sordino.privacy import accounting, events
+from sordino.privacy.permits import Line
+
+SHARED = {"unit": Unit.RECORD, "adjacency": Adjacency.ADD_REMOVE, "delta": 1e-5}
+STEP, BIG = events.gaussian(8.0), events.gaussian(4.0)
+KEY = events.key(STEP)
+
+
+def account(name, **terms):
+    return Account(name, **{"epsilon": 8.0, **SHARED, **terms})
+
+
+def federation(overlap=1, **terms):
+    """Two silos under one domain under one federation."""
+    return [
+        account("all", scope="federation", overlap=overlap, **terms),
+        account("PHI", scope="domain", parent="all", overlap=overlap, **terms),
+        account("north", parent="PHI", **terms),
+        account("south", parent="PHI", **terms),
+    ]
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger(tmp_path / "ledger.db") as opened:
+        yield opened
+
+
+def price(*sequence):
+    return accounting.best_epsilon(list(sequence), 1e-5, adjacency=Adjacency.ADD_REMOVE).epsilon
+
+
+def test_disjoint_silos_compose_in_parallel(ledger):
+    ledger.open_accounts(federation(overlap=1))
+    ledger.admit("run", "d", {"north": [(STEP, 10)], "south": [(BIG, 10)]}, 1e-5, noise_at=NoiseAt.SILO)
+    for name, expected in (("north", price((STEP, 10))), ("south", price((BIG, 10))), ("all", price((BIG, 10)))):
+        assert ledger.balance(name).epsilon_used == pytest.approx(expected, rel=1e-9)
+    assert ledger.balance("PHI").epsilon_used == ledger.balance("all").epsilon_used
+
+
+def test_silos_of_unknown_overlap_add_up(ledger):
+    ledger.open_accounts(federation(overlap=None))
+    ledger.admit("run", "d", {"north": [(STEP, 10)], "south": [(BIG, 10)]}, 1e-5, noise_at=NoiseAt.SILO)
+    assert ledger.balance("all").epsilon_used == pytest.approx(price((STEP, 10), (BIG, 10)), rel=1e-9)
+
+
+def test_all_pay_or_none(ledger):
+    """The federation is the one that cannot pay: nothing is charged to anybody."""
+    small = [account("all", scope="federation", epsilon=0.5), *(account(n, parent="all") for n in ("north", "south"))]
+    ledger.open_accounts(small)
+    with pytest.raises(BudgetRefused, match="account 'all'"):
+        ledger.admit("run", "d", {"north": [(BIG, 10)], "south": [(BIG, 10)]}, 1e-5, noise_at=NoiseAt.SILO)
+    assert [ledger.balance(name).epsilon_used for name in ("all", "north", "south")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("currency", "overlap", "expected"), [("gdp", 1, 3), ("gdp", None, 4), ("zcdp", 1, 1.5)])
+def test_live_containers_pay_for_each_release(ledger, currency, overlap, expected):
+    """One release in the north, three in the south, each of μ² = 1/64: the federation pays 3 or 4 of them."""
+    ledger.open_accounts(federation(overlap=overlap, currency=currency))
+    ledger.open_run("run")
+    lines = [Line("north", Unit.RECORD, KEY, 1), Line("south", Unit.RECORD, KEY, 3)]
+    reservation = ledger.reserve("t", "run", 0, "train", lines)
+    assert {line.account for line in reservation.lines} == {"north", "south"}, "permits are for those who were named"
+    with ledger._store.read() as db:
+        held = dict(db.exec_driver_sql("SELECT name, held_units FROM account").fetchall())
+    assert held["all"] == held["PHI"] == expected * 10**12 / 64
+    ledger.commit(reservation, b"x")
+    assert ledger.balance("all").epsilon_used > 0
+    assert {claim.account for claim in ledger.claims("run")} == {"north", "south"}
+
+
+def test_a_live_container_stops_what_its_parts_could_pay(ledger):
+    ledger.open_accounts(
+        [account("all", scope="federation", currency="gdp", epsilon=0.6), account("north", parent="all")]
+    )
+    ledger.admit("run", "d", {"north": [(BIG, 10)]}, 1e-5, noise_at=NoiseAt.SILO)
+    ledger.open_run("run")
+    key = events.key(BIG)
+    with pytest.raises(BudgetRefused, match=r"account .all.* would fit"):
+        ledger.reserve("t", "run", 0, "train", [Line("north", Unit.RECORD, key, 10)])
+    assert ledger.state("t") is None
+
+
+def test_quotas_pay_beside_people(ledger):
+    ledger.open_accounts(
+        [
+            account("north", delta=1e-4),
+            account("south", delta=1e-4),
+            account("ann", delta=1e-4, scope="analyst", epsilon=3.0),
+        ]
+    )
+    plan = {"north": [(STEP, 10)], "south": [(STEP, 10)]}
+    ledger.admit("run", "d", plan, 1e-5, noise_at=NoiseAt.SILO, quotas=["ann"])
+    assert ledger.balance("ann").epsilon_used == pytest.approx(price((STEP, 20)), rel=1e-9)
+    with pytest.raises(BudgetRefused, match="account 'ann'"):
+        ledger.admit("again", "d", plan, 1e-5, noise_at=NoiseAt.SILO, quotas=["ann"])
+
+
+def test_a_container_is_not_charged_by_itself(ledger):
+    ledger.open_accounts(federation())
+    with pytest.raises(ConfigError, match="through the accounts"):
+        ledger.admit("run", "d", {"all": [(STEP, 1)]}, 1e-5, noise_at=NoiseAt.SILO)
+
+
+@pytest.mark.parametrize(
+    ("terms", "rule"),
+    [
+        ({"parent": "nobody"}, "not open"),
+        ({"parent": "block", "scope": "silo"}, "does not contain"),
+        ({"parent": "all", "unit": Unit.USER}, "another unit"),
+        ({"parent": "all", "currency": "gdp"}, "release by release"),
+    ],
+)
+def test_a_parent_must_be_able_to_contain(ledger, terms, rule):
+    ledger.open_accounts([account("all", scope="federation"), account("block", scope="block", parent="all")])
+    with pytest.raises((ConfigError, PrivacyError), match=rule):
+        ledger.open_account(account("north", **terms))
+
+
+def test_an_abort_gives_back_everywhere_unless_a_permit_was_taken(ledger):
+    ledger.open_accounts(federation(currency="gdp"))
+    ledger.open_run("run")
+    lines = [Line("north", Unit.RECORD, KEY, 1)]
+    ledger.abort(ledger.reserve("first", "run", 0, "train", lines))
+    assert ledger.balance("all").epsilon_used == ledger.balance("north").epsilon_used == 0
+    drawn = ledger.reserve("second", "run", 0, "train", lines)
+    drawn.take(["north"], KEY)
+    with pytest.raises(PrivacyError, match="noise may be drawn"):
+        ledger.abort(drawn)
+    given_up = ledger.reserve("third", "run", 0, "train", lines)
+    ledger.abort(given_up)
+    with pytest.raises(PrivacyError, match="was not charged"):
+        given_up.take(["north"], KEY)
+
+
+def test_the_history_replays_with_containers(ledger, tmp_path):
+    test_live_containers_pay_for_each_release(ledger, "gdp", None, 4)
+    report = verify(tmp_path / "ledger.db", reprice=True)
+    assert report.ok, report.problems
+
+
+counts = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 5), min_size=1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(counts, st.sampled_from([1, 2, 3, None]))
+def test_a_container_never_pays_less_than_any_person(charged, overlap):
+    """For live money: at least the sum over every set of parts that one person can be in."""
+    known = {"all": account("all", scope="federation", currency="gdp", overlap=overlap)}
+    known |= {name: account(name, parent="all", currency="gdp") for name in "abcd"}
+    paid = scopes.live_lines("all", {name: {KEY: n} for name, n in charged.items()}, known)
+    worst = sorted(charged.values(), reverse=True)[:overlap]
+    assert paid == {KEY: sum(worst)}
