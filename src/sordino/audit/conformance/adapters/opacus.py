@@ -1,0 +1,213 @@
+"""Opacus: `PrivacyEngine.make_private` in its modes, with batches that are given, and with its own loader.
+
+Its documentation: https://opacus.ai/api/privacy_engine.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import opacus
+import torch
+from numpy.typing import NDArray
+from opacus import PrivacyEngine
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from sordino.audit.conformance.adapters._records import Inner, own, rows_of
+from sordino.audit.conformance.protocol import Declared, Silent, Target, Tensors
+from sordino.core.types import Unit
+
+del opacus  # imported so that a missing framework is named by its own name
+
+SEEDS = (
+    "PrivacyEngine, secure_mode: «secure_mode=True uses secure random number generator for noise and shuffling (as "
+    "opposed to pseudo-rng in vanilla PyTorch)»; off by default"
+)
+SHUFFLED = (
+    "PrivacyEngine.make_private, poisson_sampling: «If False, the data loader will be left unchanged»; the accountant "
+    "is told nothing, which its documentation does not say"
+)
+
+
+def targets() -> list[Target]:
+    """Its modes of clipping and sampling, and its accountants."""
+    return [
+        Mode("flat clipping"),
+        Mode("ghost clipping", ghost=True),
+        Mode("per-layer clipping", clipping="per_layer"),
+        Mode("poisson_sampling=False", poisson=False),
+        *(Accountant(f"accountant {name}", name) for name in ("rdp", "prv", "gdp")),
+    ]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way of making a training private.
+
+    Args:
+        name: In the table.
+        clipping: `flat` or `per_layer`.
+        ghost: Norms first, then a second backward pass.
+        poisson: Its own sampler instead of the loader's.
+    """
+
+    name: str
+    clipping: str = "flat"
+    ghost: bool = False
+    poisson: bool = True
+    clip: float = 1.0
+    noise_multiplier: float = 1.0
+    cohort: int = 10
+
+    def claim(self) -> Declared:
+        return Declared(
+            by=f"Opacus {version('opacus')}, make_private({self.name})",
+            noise_multiplier=self.noise_multiplier,
+            clip=self.clip,
+            cohort=self.cohort,
+            unit=Unit.RECORD,
+            rate=0.1,
+            sampling="poisson",
+            discloses={"C08:seeding the ordinary generators": SEEDS, "C08:a forked worker": SEEDS},
+        )
+
+    def release(
+        self, model: Tensors, updates: Sequence[Tensors], weights: Sequence[float], seed: int | None
+    ) -> Tensors:
+        rows = rows_of(model, updates, weights)
+        module = Inner(model)
+        _start_at_zero(module)
+        if seed is not None:
+            _seed(seed)
+        state = self._step(module, own, (torch.from_numpy(rows), torch.zeros(len(rows))))
+        values = [-state[f"parts.{i}.weight"].reshape(np.shape(value)) for i, value in enumerate(model.values())]
+        return dict(zip(model, values, strict=True))
+
+    def step(self, module: nn.Module, loss: Any, batch: tuple[Tensor, Tensor], seed: int) -> Mapping[str, Any]:
+        _seed(seed)
+        return self._step(module, loss, batch)
+
+    def _step(self, module: nn.Module, loss: Any, batch: tuple[Tensor, Tensor]) -> Mapping[str, Any]:
+        """One step on a given batch: with the learning rate at the divisor, the change is the noised sum."""
+        loader = DataLoader(TensorDataset(torch.zeros(10 * self.cohort, 1)), batch_size=self.cohort)
+        private, optimizer, _, criterion = self._made(module, loader, _Mean(loss))
+        for group in optimizer.param_groups:
+            group["lr"] = float(optimizer.expected_batch_size)
+        optimizer.zero_grad()
+        value = criterion(private(batch[0]), batch[1])
+        value.backward()
+        optimizer.step()
+        exported = getattr(private, "_module", private).state_dict()
+        once = {value.data_ptr() or name: name for name, value in reversed(exported.items())}  # a tied tensor once
+        return {name: value.detach().numpy() for name, value in exported.items() if name in once.values()}
+
+    def train(
+        self, updates: NDArray[np.float32], steps: int, noise_multiplier: float, seed: int
+    ) -> NDArray[np.float64]:
+        module: Any = Inner({"w": np.zeros(updates.shape[1], np.float32)})
+        _start_at_zero(module)
+        _seed(seed)
+        data = TensorDataset(torch.from_numpy(updates), torch.zeros(len(updates)))
+        size = max(1, round(0.1 * len(updates)))
+        loader = DataLoader(data, batch_size=size, shuffle=True)
+        private, optimizer, drawn, criterion = self._made(module, loader, _Mean(own), noise_multiplier)
+        weight = module.parts[0].weight
+        for group in optimizer.param_groups:
+            group["lr"] = 1.0
+        seen: list[NDArray[np.float64]] = []
+        while len(seen) < steps:
+            for x, y in drawn:
+                before = weight.detach().double().clone()
+                optimizer.zero_grad()
+                criterion(private(x), y).backward()
+                optimizer.step()
+                seen.append(((before - weight.detach().double()) * optimizer.expected_batch_size).numpy().ravel())
+                if len(seen) == steps:
+                    break
+        return np.array(seen)
+
+    def _made(self, module: nn.Module, loader: Any, loss: Any, noise: float | None = None) -> Any:
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        layers = len(trained)
+        common = {
+            "module": module,
+            "optimizer": torch.optim.SGD(trained, lr=1.0),
+            "data_loader": loader,
+            "noise_multiplier": self.noise_multiplier if noise is None else noise,
+            # Per layer, the clips' squares add up to the square of the whole.
+            "max_grad_norm": [self.clip / layers**0.5] * layers if self.clipping == "per_layer" else self.clip,
+            "clipping": self.clipping,
+            "poisson_sampling": self.poisson,
+        }
+        engine = PrivacyEngine()
+        if self.ghost:
+            private, optimizer, criterion, drawn = engine.make_private(
+                **common, criterion=loss, grad_sample_mode="ghost"
+            )
+            return private, optimizer, drawn, criterion
+        private, optimizer, drawn = engine.make_private(**common)
+        return private, optimizer, drawn, loss
+
+
+class _Mean:
+    """A criterion with a reduction, as Opacus expects it, around a loss per record."""
+
+    reduction = "mean"
+
+    def __init__(self, loss: Any) -> None:
+        self.loss = loss
+
+    def __call__(self, outputs: Any, target: Tensor) -> Tensor:
+        each = self.loss(outputs, target)
+        if self.reduction == "none":
+            return each  # type: ignore[no-any-return]
+        return each.mean() if len(each) else each.sum()  # type: ignore[no-any-return]
+
+
+def _start_at_zero(module: nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+
+
+def _seed(seed: int) -> None:
+    """Opacus draws from torch's global generator."""
+    torch.random.manual_seed(seed)
+
+
+@dataclass(frozen=True)
+class Accountant(Silent):
+    """One of its accountants."""
+
+    name: str
+    kind: str
+
+    def claim(self) -> Declared:
+        return Declared(
+            by=f"Opacus {version('opacus')}, accountant {self.kind}", noise_multiplier=None, clip=1.0, cohort=3
+        )
+
+    def price(self, noise_multiplier: float, rate: float, steps: int, delta: float) -> float:
+        from opacus.accountants import create_accountant
+
+        made = create_accountant(self.kind)
+        made.history = [(noise_multiplier, rate, steps)]
+        return float(made.get_epsilon(delta))
+
+    def restored(self, noise_multiplier: float, before: int, after: int, delta: float) -> float:
+        from opacus.accountants import create_accountant
+
+        first = create_accountant(self.kind)
+        for _ in range(before):
+            first.step(noise_multiplier=noise_multiplier, sample_rate=1.0)
+        second = create_accountant(self.kind)
+        if before:
+            second.load_state_dict(first.state_dict())
+        for _ in range(after):
+            second.step(noise_multiplier=noise_multiplier, sample_rate=1.0)
+        return float(second.get_epsilon(delta))
