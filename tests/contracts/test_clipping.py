@@ -344,6 +344,21 @@ LAYERS = {
     "strided": (lambda: sequence(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.Flatten(), nn.Linear(64, 3)), (2, 8, 8)),
     "grouped": (lambda: sequence(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(144, 3)), (2, 8, 8)),
     "dilated": (lambda: sequence(nn.Conv2d(2, 4, (3, 2), dilation=2), nn.Flatten(), nn.Linear(96, 3)), (2, 8, 8)),
+    "one channel": (lambda: sequence(nn.Conv2d(1, 4, 5), nn.Flatten(), nn.Linear(64, 3)), (1, 8, 8)),
+    "one channel, padded": (
+        lambda: sequence(nn.Conv2d(1, 4, (5, 4), padding=(2, 0)), nn.Flatten(), nn.Linear(128, 3)),
+        (1, 8, 7),
+    ),
+    "one channel, padded wider": (
+        lambda: sequence(nn.Conv2d(1, 2, 4, padding=4), nn.Flatten(), nn.Linear(338, 3)),
+        (1, 8, 8),
+    ),
+    "one channel, strided": (lambda: sequence(nn.Conv2d(1, 4, 4, stride=2), nn.Flatten(), nn.Linear(36, 3)), (1, 8, 8)),
+    "one channel, dilated": (
+        lambda: sequence(nn.Conv2d(1, 4, 4, dilation=2), nn.Flatten(), nn.Linear(16, 3)),
+        (1, 8, 8),
+    ),
+    "one channel, 1d": (lambda: sequence(nn.Conv1d(1, 4, 17), nn.Flatten(), nn.Linear(32, 3)), (1, 24)),
     "small weight": (lambda: sequence(nn.Linear(2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)), (8, 2)),
     "large weight": (lambda: sequence(nn.Linear(9, 30), nn.Tanh(), nn.Flatten(), nn.Linear(60, 3)), (2, 9)),
 }

@@ -38,11 +38,17 @@ def by_length(model: nn.Module, x: Tensor) -> Tensor:
         model: A language model says by its `padding` which token fills texts up; of others the order is kept.
         x: The records.
     """
-    padding = getattr(model, "padding", None)
-    if padding is None or x.is_floating_point() or x.dim() != 2:
+    padding = _padding(model, x)
+    if padding is None:
         return torch.arange(len(x), device=x.device)
     lengths = ((x != padding).flip(1).cumsum(1) > 0).sum(1)
     return torch.argsort(lengths, stable=True)
+
+
+def _padding(model: nn.Module, x: Tensor) -> int | None:
+    """The token that fills the records up, if they are texts of a model that says so."""
+    padding: int | None = getattr(model, "padding", None)
+    return None if x.is_floating_point() or x.dim() != 2 else padding
 
 
 FEWEST = 4
@@ -81,9 +87,12 @@ class Passes:
     def over(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Iterator[tuple[tuple[Tensor, Tensor], int]]:
         """Passes over a batch, texts of like length together, each with the number of examples that count."""
         x, y = batch
-        for rows in torch.split(by_length(model, x), self.size):
-            if len(rows):
-                yield self.filled(x[rows], y[rows]), len(rows)
+        if _padding(model, x) is not None:
+            rows = by_length(model, x)
+            x, y = x[rows], y[rows]
+        for part in zip(torch.split(x, self.size), torch.split(y, self.size), strict=True):
+            if len(part[0]):
+                yield self.filled(*part), len(part[0])
 
     def filled(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The examples, and repeats of the last up to the public number."""

@@ -7,6 +7,7 @@ the engine compares its sums with autograd's on first use.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
@@ -22,6 +23,9 @@ Parts: TypeAlias = dict[str, Callable[[], Part]]
 
 Formula: TypeAlias = Callable[[Any, Tensor, Tensor], Parts]
 """Layer, input and output gradient of one call; the first axis counts examples."""
+
+FILTER = 16
+"""Weights of a filter from which on a depthwise convolution is the faster way to its gradient."""
 
 
 def formula_of(layer: nn.Module) -> Formula | None:
@@ -101,6 +105,8 @@ def _group_norm(layer: nn.GroupNorm, x: Tensor, g: Tensor) -> Parts:
 
 def _convolution(layer: nn.Conv2d, x: Tensor, g: Tensor) -> Parts:
     """Per-example weight gradients, as the weight gradient of one convolution with a group per example."""
+    if _is_depthwise(layer):
+        return {"weight": lambda: _depthwise(layer, x, g), "bias": lambda: Rows(g.flatten(2).sum(2))}
     examples, shape = len(x), layer.weight.shape
     weight_of = conv2d_weight if isinstance(layer, nn.Conv2d) else conv1d_weight
 
@@ -117,3 +123,23 @@ def _convolution(layer: nn.Conv2d, x: Tensor, g: Tensor) -> Parts:
         return Rows(rows.reshape(examples, -1))
 
     return {"weight": weight, "bias": lambda: Rows(g.flatten(2).sum(2))}
+
+
+def _depthwise(layer: nn.Conv2d, x: Tensor, g: Tensor) -> Part:
+    """The same for one input channel: each output channel's gradient, filtered by the example itself.
+
+    Outputs are the batch and examples the channels of one depthwise convolution: half the time of groups that have
+    one channel each. What comes out is turned round, because x moves over g and not g over x.
+    """
+    (high, wide), (above, beside) = layer.kernel_size, cast("tuple[int, int]", layer.padding)
+    turned = functional.conv2d(g.transpose(0, 1), x, groups=len(x), padding=(high - 1 - above, wide - 1 - beside))
+    return Rows(turned.flip(2, 3).transpose(0, 1).flatten(1))
+
+
+def _is_depthwise(layer: nn.Conv2d) -> bool:
+    """Whether `_depthwise` knows it, and is the faster way."""
+    if not isinstance(layer, nn.Conv2d) or layer.in_channels > 1 or {*layer.stride, *layer.dilation} != {1}:
+        return False
+    padding = cast("tuple[int, int]", layer.padding)
+    within = all(pad < size for pad, size in zip(padding, layer.kernel_size, strict=True))
+    return within and math.prod(layer.kernel_size) >= FILTER

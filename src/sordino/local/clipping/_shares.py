@@ -107,7 +107,7 @@ class Share:
                 rows = torch.where(kept[:, None], rows, 0.0)
             total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
             for block, each in zip(_wide(rows), torch.split(weights, _rows_at_once(rows)), strict=True):
-                total += each @ block
+                total.addmv_(block.T, each)
             return total
         return sum((_weighted(part, weights) for part in self.parts), start=torch.zeros((), dtype=torch.float64))
 
@@ -160,8 +160,10 @@ def _squares(rows: Tensor) -> Tensor:
 
 
 def _wide(rows: Tensor) -> Iterator[Tensor]:
-    """The rows in float64, a few at a time, so that the wide copy stays in the processor's cache."""
-    return (block.double() for block in torch.split(rows, _rows_at_once(rows)))
+    """The rows in float64, a few at a time and each time in the same place, which stays in the processor's cache."""
+    blocks = torch.split(rows, _rows_at_once(rows))
+    room = torch.empty(blocks[0].shape, dtype=torch.float64, device=rows.device)
+    return (room[: len(block)].copy_(block) for block in blocks)
 
 
 def _rows_at_once(rows: Tensor) -> int:

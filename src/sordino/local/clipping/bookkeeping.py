@@ -62,13 +62,13 @@ class Bookkeeping:
                 return [part.rows() for part in _shares(model, layers, loss, (x, y), multiply=True)]
 
             return clipped(model, batch, gradients, clip, groups, passes)
-        names = list(trainable(model))
-        total = torch.zeros(sum(p.numel() for p in trainable(model).values()), dtype=torch.float64)
-        nonfinite = 0
+        own, nonfinite = trainable(model), 0
+        numbers = layers_of(list(own))
+        total = torch.zeros(sum(p.numel() for p in own.values()), dtype=torch.float64)
         for part, real in passes.over(model, batch):
             shares = _shares(model, layers, loss, part)
             squares = torch.stack([each.squares() for each in shares])
-            weights, finite = factors(squares, layers_of(names), clip.norm, clip.rule)
+            weights, finite = factors(squares, numbers, clip.norm, clip.rule)
             weights[:, real:] = 0.0
             total += torch.cat([each.total(w) for each, w in zip(shares, weights, strict=True)]).cpu()
             nonfinite += int((~finite[:real]).sum())
@@ -108,7 +108,8 @@ def _step(model: nn.Module, layers: Layers, x: Tensor) -> int:
 def _shares(model: nn.Module, layers: Layers, loss: Loss, batch: Batch, *, multiply: bool = False) -> list[Share]:
     """Every trainable parameter's share, in order."""
     x, y = batch
-    found: dict[int, list[Part]] = {id(parameter): [] for parameter in trainable(model).values()}
+    own = trainable(model).values()
+    found: dict[int, list[Part]] = {id(parameter): [] for parameter in own}
     wanted = {layer: _own(layer) for layer in layers}
 
     def record(layer: nn.Module, a: Tensor, g: Tensor) -> None:
@@ -122,8 +123,7 @@ def _shares(model: nn.Module, layers: Layers, loss: Loss, batch: Batch, *, multi
         total = per_example(loss(model(x), y), len(x)).sum()
         if total.requires_grad:  # else no trainable layer was called
             torch.autograd.backward(total)
-    sizes = [parameter.numel() for parameter in trainable(model).values()]
-    parts = [each or [_unused(len(x), size)] for each, size in zip(found.values(), sizes, strict=True)]
+    parts = [each or [_unused(len(x), p.numel())] for each, p in zip(found.values(), own, strict=True)]
     return [share(each, multiply=multiply) for each in parts]
 
 
