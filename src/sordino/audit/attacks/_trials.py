@@ -17,6 +17,9 @@ from sordino.core.seeds import stream
 from sordino.core.types import Adjacency
 from sordino.privacy.calibration import calibrate_noise
 
+OWN = "own model"
+"""The name of the trial that a run carried itself."""
+
 EPSILONS = (1.0, 4.0)
 """Claims against which one training has power: a single step's faults are the same at every epsilon."""
 
@@ -60,8 +63,11 @@ class Trial:
     def guesses(self) -> list[int]:
         """How many canaries are guessed: from the claim alone, so it is fixed before anything is seen.
 
-        A large epsilon shows in the few most certain guesses, a small one in many that are a little certain.
+        A large epsilon shows in the few most certain guesses, a small one in many that are a little certain; a run
+        carries few canaries, and none of its losses is certain.
         """
+        if self.name == OWN:
+            return [max(1, round(0.4 * len(self.included)))]
         share = 0.03 if self.promise is None or self.promise.epsilon >= 2 else 0.15
         return [max(1, round(share * len(self.included)))]
 
@@ -74,7 +80,7 @@ def trials(subject: Canaries, canaries: int, progress: Progress) -> list[Trial]:
         progress(f"{what}, {min(canaries, subject.step.most):,} canaries")
         found.append(_driven(subject.step, terms, promise, what, canaries, subject.seed))
     if (own := subject.carried) is not None:
-        found.append(Trial("own model", "the run's own final model", own.included, own.scores, own.promise))
+        found.append(Trial(OWN, "the run's own final model", own.included, own.scores, own.promise))
     if not found:
         raise DoesNotFit.about("canaries", "were carried by none, and there is no private step on records to drive")
     return found
