@@ -142,7 +142,11 @@ def silo(noise: float, *, seed: int = 0, records: int = 1200, rounds: int = 9, w
 
 def row(name: str, finding: Finding) -> dict[str, Any]:
     """A finding's figures."""
-    figures = {key: [f.value, f.low, f.high] for key, f in finding.figures.items()}
+    figures: dict[str, Any] = {key: [f.value, f.low, f.high] for key, f in finding.figures.items()}
+    curve = finding.curves["roc"]
+    if "ceiling" in curve:
+        above = np.array(curve["tpr"]) > np.array(curve["ceiling"]) + 1e-9
+        figures["points_above_ceiling"] = int(above.sum())
     return {"attack": name, "verdict": finding.verdict.value, "epsilon_at_least": finding.lower_bound, **figures}
 
 

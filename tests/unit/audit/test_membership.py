@@ -183,6 +183,7 @@ class TestVerdicts:
         finding = attacks.build(name, table).run(toy.sound(), QUIET)
         curve = {key: np.array(values) for key, values in finding.curves["roc"].items()}
         assert curve["ceiling"] == pytest.approx(ceiling(toy.promised(), curve["fpr"]))
+        assert (curve["tpr"][curve["fpr"] == 0] == 0).all()
         certified = finding.figures["tpr_at_fpr_0.01_certified"]
         assert certified.low <= finding.figures["tpr_at_fpr_0.01_allowed"].value
         assert finding.figures["auc"].value <= finding.figures["auc_allowed"].value

@@ -100,6 +100,14 @@ class TestTheLoopIsTheRuns:
         assert np.allclose(together, alone, atol=1e-5)
         assert not np.allclose(together[0], together[1], atol=1e-3)
 
+    def test_more_copies_than_fit_take_turns(self, monkeypatch):
+        parts, rows = built("non_private = true"), [np.flatnonzero(coins) for coins in halves()]
+        together = trained(parts, 0, rows, 20, 0, QUIET)
+        monkeypatch.setattr(_copies, "ENTRIES", 2 * parts.setup.layout.size + 1)
+        said: list[str] = []
+        assert np.allclose(trained(parts, 0, rows, 20, 0, said.append), together, atol=1e-6)
+        assert sum("round 3 of 3" in line for line in said) == 2
+
     @pytest.mark.parametrize("name", strategies.names())
     def test_every_strategy_works_coordinate_by_coordinate(self, name):
         """
@@ -116,6 +124,16 @@ class TestTheLoopIsTheRuns:
 
         parts = [after(slice(0, 5)).model, after(slice(5, 12)).model]
         assert np.allclose(after(slice(0, 12)).model, np.concatenate(parts), atol=1e-6)
+
+    @pytest.mark.parametrize("rule", ["per_layer", "automatic"])
+    def test_every_rule_of_clipping_side_by_side(self, rule, monkeypatch):
+        parts = built(RECORD.format(noise=0.01), steps=f'2\nclipping = "{rule}"')
+        rows = [np.flatnonzero(coins) for coins in halves(2)]
+        together = trained(parts, 0, rows, 20, 0, QUIET)
+        flat = trained(built(RECORD.format(noise=0.01)), 0, rows, 20, 0, QUIET)
+        monkeypatch.setattr(_copies, "_twin", lambda _: None)
+        assert np.allclose(together, trained(parts, 0, rows, 20, 0, QUIET), atol=2e-3)
+        assert not np.allclose(together, flat, atol=1e-2)
 
     @pytest.mark.parametrize("way", ["side by side", "alone"])
     def test_with_almost_no_noise_private_copies_are_the_same_either_way(self, way, monkeypatch):
@@ -325,15 +343,14 @@ class TestOnDigits:
         The numbers that the audit must reach, at full size.
         """
         found = membership.study(noise)
-        lira_and_rmia = [each["cpu_s"] for each in found["attacks"] if each["attack"] in {"lira online", "rmia offline"}]
+        lira_and_rmia = [e["cpu_s"] for e in found["attacks"] if e["attack"] in {"lira online", "rmia offline"}]
         assert found["training_cpu_s"] + sum(lira_and_rmia) <= 60
         for each in found["attacks"]:
             assert 0.48 <= each["auc_of_permuted_coins"][0] <= 0.52
             if noise:
                 assert each["verdict"] == "holds"
+                assert each["points_above_ceiling"] == 0
                 assert each["auc"][0] <= each["auc_allowed"][0]
-                for rate in ("0.001", "0.01"):
-                    assert each[f"tpr_at_fpr_{rate}"][0] <= each[f"tpr_at_fpr_{rate}_allowed"][0]
         online = next(each for each in found["attacks"] if each["attack"] == "lira online")
         if not noise:
             assert online["auc_of_flagged_records"][0] >= 0.95

@@ -131,8 +131,14 @@ def tpr_at(members: Floats, others: Floats, rate: float) -> float:
 
 
 def drawn(promise: Promise | None, members: Floats, others: Floats) -> tuple[dict[str, list[float]], dict[str, Figure]]:
-    """The curve of measured rates, under the promise's ceiling where there is one, and the ceiling's own figures."""
+    """The curve of measured rates, under the promise's ceiling where there is one, and the ceiling's own figures.
+
+    Thresholds that no drawn non-member exceeds are left out: how far below one over their number the rate lies cannot
+    be told, nor which ceiling would be theirs.
+    """
     fpr, tpr = roc_curve(members, others)
+    told = (fpr > 0) | (tpr == 0)
+    fpr, tpr = fpr[told], tpr[told]
     curve = {"fpr": fpr.tolist(), "tpr": tpr.tolist()}
     if promise is None:
         return curve, {}

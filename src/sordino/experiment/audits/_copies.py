@@ -1,8 +1,8 @@
 """Many copies of one federation at once: the same training, with other records in one silo of each copy.
 
-θ of the run's loop = θ₁ θ₂ … θ_K end to end          strategy and average work coordinate by coordinate,
-silo by silo: all copies side by side, each             so the loop itself is the run's own
-through doors and accounts of its own (TEST)
+The loop's vector is the copies' models end to end: strategies and averages work coordinate by coordinate, so the loop
+is the run's own. Silo by silo all copies train side by side, each through doors and accounts of its own, marked TEST.
+What cannot train side by side is trained one copy after another, by the run's own setting.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 RUN = "audit"
 """The run's name in books that end with the audit."""
 
+ENTRIES = 2**24
+"""Parameters of all copies of a loop: 64 MiB for each copy of them in float32."""
+
 
 def trained(
     built: Built, client: int, rows: Sequence[NDArray[np.int64]], units: int, seed: int, progress: Progress
@@ -61,9 +64,12 @@ def trained(
     said = (*population.units[:client], units, *population.units[client + 1 :])
     setup = replace(built.setup, population=replace(population, units=said))
     twin = _twin(setup)
+    models: list[NDArray[np.float32]] = []
     if twin is not None:
-        return _side_by_side(replace(built, setup=setup), twin, client, rows, seed, progress)
-    models = []
+        room, built = max(1, ENTRIES // setup.layout.size), replace(built, setup=setup)
+        for k in range(0, len(rows), room):
+            models.extend(_side_by_side(built, twin, client, rows[k : k + room], seed + k, progress))
+        return np.stack(models)
     for k, own in enumerate(rows):
         progress(f"training {k + 1} of {len(rows)}")
         models.append(_alone(replace(built, setup=_holding(setup, client, own)), seed + k))
@@ -77,8 +83,8 @@ def _twin(setup: Setup) -> Twin | None:
     from sordino.local.losses import cross_entropy
 
     privacy, local = setup.experiment.privacy, setup.experiment.local
-    steps = privacy.unit is Unit.RECORD and privacy.noise_at is NoiseAt.SILO and local.clipping == "flat"
-    if setup.description is not None or local.method != "gradient" or not (steps or privacy.non_private):
+    steps = privacy.unit is Unit.RECORD and privacy.noise_at is NoiseAt.SILO and local.method == "gradient"
+    if setup.description is not None or not (steps or privacy.non_private):
         return None
     try:
         return Twin(setup.module, cross_entropy)
@@ -173,15 +179,15 @@ class Copies(Setting):
         return [replace(line, account=_name(line.account, k)) for k in range(len(self.members)) for line in lines]
 
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
-        setup, starts = self.setup, model.reshape(len(self.members), -1)
+        setup, starts, private = self.setup, model.reshape(len(self.members), -1), self.setup.plan.private
         totals = np.zeros_like(starts)
         for client in map(int, cohort):
             weight = np.float32(setup.plan.weights[client])
-            changes = self._private(client, starts, paid(reservation)) if setup.plan.private else None
-            for k, change in changes or self._plain(client, starts, plan):
+            changes = self._private(client, starts, paid(reservation)) if private else self._plain(client, starts, plan)
+            for k, change in changes:
                 totals[k] += weight * change
         share = plan.expected / len(setup.population)
-        if not setup.plan.private:
+        if not private:
             share = max(sum(setup.plan.weights[int(client)] for client in cohort), 1e-12)
         return (totals / np.float32(share)).ravel()
 
