@@ -43,7 +43,7 @@ steps = {steps}
 lr = 0.5
 batch = {batch}
 momentum = {momentum}
-clip = 0.5
+clip = {clip}
 [objective]
 {objective}
 [strategy.{strategy}]
@@ -127,10 +127,10 @@ class TestTheLoopIsTheRuns:
 
     @pytest.mark.parametrize("rule", ["per_layer", "automatic"])
     def test_every_rule_of_clipping_side_by_side(self, rule, monkeypatch):
-        parts = built(RECORD.format(noise=0.01), steps=f'2\nclipping = "{rule}"')
+        parts = built(RECORD.format(noise=0.003), steps=f'2\nclipping = "{rule}"', clip=2.0)
         rows = [np.flatnonzero(coins) for coins in halves(2)]
         together = trained(parts, 0, rows, 20, 0, QUIET)
-        flat = trained(built(RECORD.format(noise=0.01)), 0, rows, 20, 0, QUIET)
+        flat = trained(built(RECORD.format(noise=0.003), clip=2.0), 0, rows, 20, 0, QUIET)
         monkeypatch.setattr(_copies, "_twin", lambda _: None)
         assert np.allclose(together, trained(parts, 0, rows, 20, 0, QUIET), atol=2e-3)
         assert not np.allclose(together, flat, atol=1e-2)
