@@ -32,28 +32,32 @@ EXPECTED = {
 """True ε and canaries: mean bounds of one run and of the curve, for an ideal auditor of one Gaussian release."""
 
 
-def bounds(world, fractions, confidence):
-    """One run's, the curve's, and the order statistic's bound for each number of guesses."""
+def one_run_bound(count, level):
+    return one_run.epsilon_lower_bound(*count, DELTA, level)
+
+
+def curve_bound(count, level):
+    return curve_test.gdp_lower_bound(*count, delta=DELTA, confidence=level)[1]
+
+
+def order_statistic_bound(count, level):
+    return order_statistic.conformance_bound(*count, delta=DELTA, confidence=level)[1]
+
+
+def bounds(estimators, world, fractions, level):
+    """Each estimator's bound for each number of guesses. Shape (fractions, estimators)."""
     size = len(world.scores)
     tried = [one_run.guess(world.scores, world.included, round(size * share)) for share in fractions]
-    for t in tried:
-        count = (t.correct, t.guesses, t.canaries)
-        yield (
-            one_run.epsilon_lower_bound(*count, DELTA, confidence),
-            curve_test.gdp_lower_bound(*count, delta=DELTA, confidence=confidence)[1],
-            order_statistic.conformance_bound(*count, delta=DELTA, confidence=confidence)[1],
-        )
+    return [[bound((t.correct, t.guesses, t.canaries), level) for bound in estimators] for t in tried]
 
 
 @pytest.mark.parametrize(("epsilon", "canaries"), EXPECTED)
 def test_expected_bounds(epsilon, canaries):
     """Means agree within 2.5 standard errors of the source's four repeats, and a tenth for its unknown fractions."""
-    count = 30_000 // canaries + 5
-    found = np.array(
-        [list(bounds(w, FRACTIONS, 0.95)) for w in worlds(gaussian.mu_of(epsilon, DELTA), canaries, count)]
-    )
+    of = worlds(gaussian.mu_of(epsilon, DELTA), canaries, 30_000 // canaries + 5)
+    found = np.array([bounds([one_run_bound, curve_bound], world, FRACTIONS, 0.95) for world in of])
     means, spreads = found.mean(axis=0).max(axis=0), found.max(axis=1).std(axis=0)
-    for mean, spread, expected in zip(means, spreads, EXPECTED[epsilon, canaries], strict=False):
+    for mean, spread, expected in zip(means, spreads, EXPECTED[epsilon, canaries], strict=True):
         assert abs(mean - expected) <= 2.5 * spread / math.sqrt(4) + 0.1 * expected
         assert mean < epsilon
 
@@ -62,8 +66,9 @@ def test_expected_bounds(epsilon, canaries):
 def test_expected_bounds_when_every_try_is_paid_for(mu, expected):
     """A prototype's mean bounds at a thousand canaries, within a tenth."""
     paid = 1 - ALPHA / len(one_run.SHARES)
-    found = [np.max(list(bounds(world, one_run.SHARES, paid)), axis=0) for world in worlds(mu, 1000, 40)]
-    assert np.mean(found, axis=0) == pytest.approx(expected, rel=0.1)
+    all_three = [one_run_bound, curve_bound, order_statistic_bound]
+    found = np.array([bounds(all_three, world, one_run.SHARES, paid) for world in worlds(mu, 1000, 40)])
+    assert found.max(axis=1).mean(axis=0) == pytest.approx(expected, rel=0.1)
 
 
 def refuted_slowly(missed, correct, guesses, canaries, alpha):

@@ -131,3 +131,40 @@ def test_broken_auditors_are_caught(mutant):
 def test_the_published_selection_fails_at_any_size():
     """ "Best threshold by the labels" is wrong in far more than 5 % of worlds with more canaries, too."""
     assert violations(best_threshold_by_the_labels, 0.0, 1000, 100) > 2 * limit(100)
+
+
+def test_every_try_is_paid_for():
+    """The same score under a second name teaches nothing and costs half of the error, in every search."""
+    world = worlds(2.0, 200, 400)[0]
+    once, twice = {"a": world.scores}, {"a": world.scores, "b": world.scores}
+    included = world.included
+    assert (
+        one_run.best_bound(twice, included, delta=DELTA, confidence=SURE).epsilon
+        == one_run.best_bound(once, included, delta=DELTA, confidence=1 - ALPHA / 2).epsilon
+        < one_run.best_bound(once, included, delta=DELTA, confidence=SURE).epsilon
+    )
+    assert (
+        curve_test.best_gdp_bound(twice, included, delta=DELTA).mu
+        < curve_test.best_gdp_bound(once, included, delta=DELTA).mu
+    )
+    claimed = promise(0.5)
+    single, double = (curve_test.claim_test(scores, included, claimed) for scores in (once, twice))
+    assert double.p_value == pytest.approx(2 * single.p_value, rel=5e-3)
+    assert single.rejected == (single.p_value <= ALPHA)
+    assert (
+        curve_test.curve_lower_bound(twice, included, claimed, confidence=0.9).epsilon
+        <= curve_test.curve_lower_bound(once, included, claimed, confidence=0.9).epsilon
+    )
+    pair = cells(world)
+    alone = two_world.cells_epsilon_bound([pair], delta=DELTA, confidence=1 - ALPHA / 3)
+    assert two_world.cells_epsilon_bound([pair, (pair[0], pair[0]), (pair[1], pair[1])], delta=DELTA) == alone > 0
+
+
+def test_both_error_rates_hold_together():
+    """A two-world event's rates are bounded at half of the error each; the bound follows from them alone."""
+    counts = two_world.Counts(false_positives=3, false_negatives=7, absent=100, present=80)
+    fpr, fnr = counts.rates(SURE)
+    assert fpr == proportions.clopper_pearson(3, 100, confidence=SURE)[1]
+    assert fnr == proportions.clopper_pearson(7, 80, confidence=SURE)[1]
+    assert counts.epsilon(0.01, SURE) == pytest.approx(np.log(max((0.99 - fnr) / fpr, (0.99 - fpr) / fnr)))
+    assert counts.mu(SURE) == pytest.approx(ndtri(1 - fpr) - ndtri(fnr))

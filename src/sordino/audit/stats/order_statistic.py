@@ -23,7 +23,7 @@ from sordino.audit.stats.one_run import last_refuted
 from sordino.privacy import gaussian
 
 _LARGEST_MU = 20.0
-_NORMAL = np.linspace(-9.0, 9.0, 3601)
+_NORMAL = np.linspace(-9.0, 9.0, 1801)
 
 
 def expected_errors(mu: float, guesses: int, canaries: int) -> float:
