@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sordino.cli._conformance import conformance
 from sordino.cli.options import as_json, echo_json
 
 if TYPE_CHECKING:
@@ -104,3 +105,6 @@ def _progress(attacks: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True, quiet=quiet).status(f"{attacks} attacks") as status:
         yield status.update
+
+
+command.add_command(conformance)
