@@ -51,6 +51,7 @@ clip = {clip}
 TERMS = {
     "average": 0.0,
     "steps": 2,
+    "clip": 0.5,
     "batch": '"full"',
     "momentum": 0.0,
     "objective": "plain = {}",
