@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Print the tables, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=4, help="images that are rebuilt; labels take four times as many")
-    parser.add_argument("--texts", type=int, default=4, help="messages of texts for every batch size")
+    parser.add_argument("--texts", type=int, default=3, help="messages of texts for every batch size")
     parser.add_argument("--pictures", type=Path, help="a folder for the contact sheets")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
@@ -139,7 +139,7 @@ def text_rows(folder: Path, batch: int, count: int) -> list[dict[str, Any]]:
         figures = attacks.build("token_span", {"messages": count}).run(subject, lambda _: None).figures
         for protection in subject.protections:
             row = {"batch": batch, "trained": name, "update": protection.label}
-            for figure in ("recall", "precision", "top-k recall"):
+            for figure in ("recall", "precision", "top-k recall", "in place"):
                 known = figures.get(f"{figure} {protection.name}")
                 row[figure] = None if known is None else round(known.value, 3)
             rows.append(row)

@@ -146,9 +146,10 @@ def tokens(count: int, seed: int = 4) -> tuple[np.ndarray, np.ndarray]:
 
 
 class TinyText(nn.Module):
-    """One layer of causal attention whose maps of queries and values are trained.
+    """Layers of causal attention whose maps of queries and values are trained.
 
     Args:
+        layers: How many.
         train_embeddings: Train the table of embeddings as well.
         rank: Of adapters beside the maps, instead of the maps; 0 for none.
         fresh: The adapters start at B = 0.
@@ -156,28 +157,42 @@ class TinyText(nn.Module):
 
     padding = 0
 
-    def __init__(self, *, train_embeddings: bool = False, rank: int = 0, fresh: bool = True) -> None:
+    def __init__(self, *, layers: int = 1, train_embeddings: bool = False, rank: int = 0, fresh: bool = True) -> None:
         super().__init__()
         self.embed, self.place = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.norm = nn.LayerNorm(WIDTH)
-        self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        self.adapters = nn.ModuleDict({name: Adapter(rank) for name in ("query", "value") if rank})
+        self.layers = nn.ModuleList(Attention(rank) for _ in range(layers))
         self.head = nn.Linear(WIDTH, VOCABULARY)
         generator = torch.Generator().manual_seed(7)
         for name, parameter in self.named_parameters():
             nn.init.normal_(parameter, std=0.0 if fresh and name.endswith("up.weight") else 0.3, generator=generator)
-            trained = "adapters" in name if rank else name in ("query.weight", "value.weight")
+            trained = "adapters" in name if rank else name.endswith(("query.weight", "value.weight"))
             parameter.requires_grad_(trained or (train_embeddings and name == "embed.weight"))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.norm(self.embed(tokens) + self.place.weight[: tokens.shape[1]])
+        x = self.embed(tokens) + self.place.weight[: tokens.shape[1]]
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.head(x)
+
+
+class Attention(nn.Module):
+    """One head that looks back."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH, elementwise_affine=False)
+        self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.adapters = nn.ModuleDict({name: Adapter(rank) for name in ("query", "value") if rank})
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x)
         query, value = (
             getattr(self, name)(x) + (self.adapters[name](x) if name in self.adapters else 0)
             for name in ("query", "value")
         )
         scores = query @ self.key(x).transpose(1, 2) / WIDTH**0.5
         later = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
-        return self.head(scores.masked_fill(later, -torch.inf).softmax(-1) @ value)
+        return scores.masked_fill(later, -torch.inf).softmax(-1) @ value
 
 
 class Adapter(nn.Module):

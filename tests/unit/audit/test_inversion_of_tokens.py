@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sordino.audit.attacks._prefix import in_place
 from sordino.audit.attacks._span import Spans
 from sordino.audit.attacks.token_span import TokenSpan
 from sordino.audit.findings import Verdict
@@ -105,3 +106,22 @@ def test_a_model_that_trains_nothing_next_to_the_tokens_does_not_fit():
         parameter.requires_grad_(name.startswith("head"))
     with pytest.raises(DoesNotFit, match="no span"):
         run(world.of_texts(module, world.tokens(1)))
+
+
+@pytest.mark.parametrize(("per_batch", "least"), [(1, 1.0), (2, 0.7)])
+def test_texts_come_out_in_order_where_the_next_layer_is_trained(per_batch, least):
+    """A second layer's inputs depend on all tokens before: whole texts without noise, none with it."""
+    figures = values(world.of_texts(world.TinyText(layers=2), world.tokens(2 * per_batch), per_batch))
+    assert figures["in place clip"] >= least
+    assert figures["in place run"] == 0.0
+
+
+def test_one_layer_tells_tokens_and_not_their_order():
+    assert values(world.of_texts(world.TinyText(), world.tokens(2)))["in place clip"] == 0.0
+
+
+def test_tokens_are_counted_at_their_own_place_in_their_own_text():
+    truth = np.array([[1, 2, 3], [4, 5, 0]])
+    assert in_place(truth, [(4, 5), (1, 3, 2)], padding=0) == (3, 5)
+    assert in_place(truth, [], padding=0) == (0, 5)
+    assert in_place(truth, [(1, 2, 3)], padding=None) == (3, 6)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -65,19 +65,24 @@ class Map:
     group: Group
     shape: tuple[int, ...]
     transposed: bool
-    inputs: Tensor | None
+    inputs: Tensor | None = None
+
+    def matrix(self, gradient: Floats) -> Floats:
+        """Its part of a whole gradient, shape (outputs, inputs), or (tokens, width) for embeddings."""
+        part = gradient[self.group.start : self.group.stop].reshape(self.shape)
+        return part.T if self.transposed else part
 
     def luck(self, gradient: Floats, floor: float) -> tuple[Floats, int]:
         """By token, the log of how rarely an absent one looks as present; and how many tokens can be told at most.
 
         Args:
-            gradient: Of the weight, flat.
+            gradient: The whole one, shape (d,).
             floor: Standard deviation of noise and rounding on each of its numbers.
         """
-        matrix = gradient.reshape(self.shape)
+        matrix = self.matrix(gradient)
         if self.inputs is None:
             return _rows(matrix, floor), len(matrix)
-        return _span(matrix.T if self.transposed else matrix, floor, self.inputs)
+        return _span(matrix, floor, self.inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +94,14 @@ class Spans:
         vocabulary: Number of tokens.
         padding: The token that fills texts up, or None.
         rounding: By a weight's name, the error of its numbers in a message.
+        deep: Maps that see a token and those before it, by the module's name; their inputs are made when asked for.
     """
 
     maps: tuple[Map, ...]
     vocabulary: int
     padding: int | None
     rounding: dict[str, float]
+    deep: dict[str, Map]
 
     @classmethod
     def of(cls, message: Message, places: int) -> Spans:
@@ -105,12 +112,15 @@ class Spans:
         """
         module, vocabulary = message.module, _vocabulary(message)
         length = min(places, max(batch.x.shape[1] for batch in message.batches))
-        maps = tuple(_maps(message, vocabulary, length))
+        linear = dict(_linear(message))
+        local, deep = _sight(module, {name: module.get_submodule(name) for name in linear}, length)
+        maps = (*_tables(message, vocabulary), *_filled(module, linear, local, vocabulary, length))
         if not maps:
             raise DoesNotFit("no trained tensor sees single tokens, so there is no span to check.")
         sizes = {name: float(p.detach().square().mean().sqrt()) for name, p in trainable(module).items()}
         rounding = {name: ROUNDING * size for name, size in sizes.items()}
-        return cls(maps, vocabulary, getattr(module, "padding", None), rounding)
+        padding = getattr(module, "padding", None)
+        return cls(maps, vocabulary, padding, rounding, {name: linear[name] for name in deep})
 
     def tokens(self, x: NDArray[Any]) -> frozenset[int]:
         """The distinct tokens of some texts."""
@@ -121,35 +131,67 @@ class Spans:
         gradient = message.gradient(batch, protection)
         luck, found = np.zeros(self.vocabulary), set()
         for each in self.maps:
-            part = gradient[each.group.start : each.group.stop]
-            floor = float(np.hypot(protection.std, abs(protection.scale) * self.rounding[each.group.name]))
-            own, most = each.luck(part, floor)
+            own, most = each.luck(gradient, self.floor(each, protection))
             near = np.argsort(own, kind="stable")[:most]
             found |= set(near[own[near] < np.log(SURE / self.vocabulary)].tolist())
             luck = np.minimum(luck, own)
         return Answer(luck, frozenset(found - {self.padding}))
 
+    def floor(self, each: Map, protection: Protection) -> float:
+        """Standard deviation of noise and rounding on each number of a map's gradient."""
+        return float(np.hypot(protection.std, abs(protection.scale) * self.rounding[each.group.name]))
+
 
 def _span(matrix: Floats, floor: float, inputs: Tensor) -> tuple[Floats, int]:
     """By token, for a map (outputs, inputs)."""
-    outputs, width = matrix.shape
+    width = matrix.shape[1]
     vocabulary, places = inputs.shape[:2]
-    _, sizes, rows = np.linalg.svd(matrix, full_matrices=False)
-    # The largest singular value of noise alone is about floor · (√outputs + √width).
-    noise = max(1.1 * floor * (outputs**0.5 + width**0.5), 1e-6 * float(sizes[0]))
-    rank = int((sizes > noise).sum())
-    if sizes[0] == 0:
+    rows, rank = directions(matrix, floor)
+    if not len(rows):
         return np.zeros(vocabulary), 0
     # Where no or every direction is signal nothing is certain; the stronger half still gives the best guess.
-    certain = 0 < rank < width
-    basis = torch.from_numpy(rows[: rank if certain else max(1, width // 2)])
-    flat = inputs.reshape(-1, width)
-    apart = torch.cat([_apart(part, basis) for part in torch.split(flat, 2**14)]).numpy()
-    beta = stats.beta((width - len(basis)) / 2, len(basis) / 2)
-    # Inputs share directions in a trained model. Most tokens are absent, so their median says by how much.
-    apart = np.clip(apart * (beta.median() / max(float(np.median(apart)), 1e-300)), 1e-300, 1.0)
+    basis = torch.from_numpy(rows[: rank or max(1, width // 2)])
+    apart = distances(inputs.reshape(-1, width), basis)
     least = apart.reshape(vocabulary, places).min(axis=1)
-    return np.minimum(_log_beta(least, *beta.args) + np.log(places), 0.0), rank if certain else 0
+    # Most tokens are absent: their median says what a random input of this model looks like.
+    return np.minimum(nearness(least, float(np.median(apart)), basis) + np.log(places), 0.0), rank
+
+
+def directions(matrix: Floats, floor: float) -> tuple[Floats, int]:
+    """Right singular vectors of a gradient, and how many are signal; 0 where none or all are, so nothing is certain.
+
+    Args:
+        matrix: Shape (outputs, inputs).
+        floor: Standard deviation of noise and rounding on each of its numbers.
+    """
+    outputs, width = matrix.shape
+    _, sizes, rows = np.linalg.svd(matrix, full_matrices=False)
+    if sizes[0] == 0:
+        return rows[:0], 0
+    # The largest singular value of noise alone is about floor · (√outputs + √inputs).
+    noise = max(1.1 * floor * (outputs**0.5 + width**0.5), 1e-6 * float(sizes[0]))
+    rank = int((sizes > noise).sum())
+    return rows, rank if rank < width else 0
+
+
+def distances(inputs: Tensor, basis: Tensor) -> Floats:
+    """Squared distances of unit vectors (n, width) from a span, shape (n,)."""
+    found: Floats = torch.cat([_apart(part, basis) for part in torch.split(inputs, 2**14)]).numpy()
+    return found
+
+
+def nearness(apart: Floats, usual: float, basis: Tensor) -> Floats:
+    """The log of how rarely an input that did not occur lies so near a span.
+
+    Args:
+        apart: Squared distances, shape (n,).
+        usual: The median one of inputs that did not occur: a trained model's inputs share directions.
+        basis: Of the span, shape (rank, width).
+    """
+    rank, width = basis.shape
+    beta = stats.beta((width - rank) / 2, rank / 2)
+    scaled = np.clip(apart * (beta.median() / max(usual, 1e-300)), 1e-300, 1.0)
+    return _log_beta(scaled, *beta.args)
 
 
 def _apart(inputs: Tensor, basis: Tensor) -> Tensor:
@@ -173,54 +215,67 @@ def _rows(matrix: Floats, floor: float) -> Floats:
     return result
 
 
-def _maps(message: Message, vocabulary: int, length: int) -> Iterator[Map]:
-    """The maps that see single tokens, and the embeddings that are trained."""
-    places = {
-        group.name: (group, shape) for group, shape in zip(message.layout.groups, message.layout.shapes, strict=True)
-    }
-    linear = {}
+def _linear(message: Message) -> Iterator[tuple[str, Map]]:
+    """The trained linear maps by their modules' names, in the order in which the network has them."""
+    for name, part, group, shape in _weights(message):
+        if not isinstance(part, nn.Embedding):
+            yield name, Map(group, shape, transposed=type(part).__name__ == "Conv1D")  # of GPT-2
+
+
+def _tables(message: Message, vocabulary: int) -> Iterator[Map]:
+    """The trained tables of embeddings of tokens."""
+    for _, part, group, shape in _weights(message):
+        if isinstance(part, nn.Embedding) and shape[0] == vocabulary:
+            yield Map(group, shape, transposed=False)
+
+
+def _weights(message: Message) -> Iterator[tuple[str, nn.Module, Group, tuple[int, ...]]]:
+    layout = message.layout
+    places = {group.name: (group, shape) for group, shape in zip(layout.groups, layout.shapes, strict=True)}
     for name, part in message.module.named_modules():
         group, shape = places.get(f"{name}.weight", (None, ()))
-        if group is None or len(shape) != 2:
+        if group is not None and len(shape) == 2:
+            yield name, part, group, shape
+
+
+def _sight(module: nn.Module, parts: dict[str, nn.Module], length: int) -> tuple[list[str], list[str]]:
+    """The parts that are given, at a place, what depends on its token alone; and those that see earlier ones too."""
+    size = max(length, 3)
+    same = torch.full((1, size), ANY[0])
+    mixed, ended = same.clone(), same.clone()
+    mixed[:, 1::2], ended[:, -1] = ANY[1], ANY[1]
+    base, between, later = (seen(module, parts, tokens, all_of=False) for tokens in (same, mixed, ended))
+    local, deep = [], []
+    for name, x in base.items():
+        if x.dim() != 3 or x.shape[1] != size:
             continue
-        if isinstance(part, nn.Embedding):
-            if shape[0] == vocabulary:
-                yield Map(group, shape, transposed=False, inputs=None)
-        else:
-            linear[name] = (part, group, shape)
-    local = _local(message.module, {name: part for name, (part, *_) in linear.items()}, length)
-    for name, inputs in _inputs(message.module, local, vocabulary, length).items():
-        part, group, shape = linear[name]
-        transposed = type(part).__name__ == "Conv1D"  # of GPT-2
-        if inputs.shape[-1] == shape[0 if transposed else 1]:
-            yield Map(group, shape, transposed, inputs)
+        if torch.allclose(x[:, ::2], between[name][:, ::2], rtol=1e-5, atol=1e-6):
+            local.append(name)
+        elif torch.allclose(x[:, :-1], later[name][:, :-1], rtol=1e-5, atol=1e-6):
+            deep.append(name)
+    return local, deep
 
 
-def _local(module: nn.Module, parts: dict[str, nn.Module], length: int) -> dict[str, nn.Module]:
-    """The parts that are given, at a place, what depends on that place's token alone."""
-    same = torch.full((1, max(length, 3)), ANY[0])
-    other = same.clone()
-    other[:, 1::2] = ANY[1]
-    first, second = (_seen(module, parts, tokens, all_of=False) for tokens in (same, other))
-    return {
-        name: parts[name]
-        for name in first.keys() & second.keys()
-        if first[name].dim() == 3
-        and first[name].shape[1] == same.shape[1]
-        and torch.allclose(first[name][:, ::2], second[name][:, ::2], rtol=1e-5, atol=1e-6)
-    }
+def _filled(
+    module: nn.Module, linear: dict[str, Map], local: Sequence[str], vocabulary: int, length: int
+) -> Iterator[Map]:
+    """The local maps with their inputs."""
+    inputs = _inputs(module, {name: module.get_submodule(name) for name in local}, vocabulary, length)
+    for name, given in inputs.items():
+        if given.shape[-1] == linear[name].shape[0 if linear[name].transposed else 1]:
+            yield replace(linear[name], inputs=given)
 
 
 def _inputs(module: nn.Module, parts: dict[str, nn.Module], vocabulary: int, length: int) -> dict[str, Tensor]:
     """Inputs of some parts for every token at every place, of unit length."""
     if not parts:
         return {}
-    tried = _seen(module, parts, torch.full((1, length), ANY[0]))
+    tried = seen(module, parts, torch.full((1, length), ANY[0]))
     placeless = all(torch.allclose(x, x[:, :1].expand_as(x), rtol=1e-5, atol=1e-6) for x in tried.values())
     width = 1 if placeless else length
     chunks: dict[str, list[Tensor]] = {name: [] for name in parts}
     for tokens in torch.split(torch.arange(vocabulary), max(1, 2**13 // width)):
-        for name, x in _seen(module, parts, tokens[:, None].expand(-1, width)).items():
+        for name, x in seen(module, parts, tokens[:, None].expand(-1, width)).items():
             chunks[name].append(nn.functional.normalize(x, dim=-1))
     return {name: torch.cat(found) for name, found in chunks.items()}
 
@@ -229,7 +284,7 @@ class _Enough(Exception):
     """All inputs are there: the rest of the network need not be computed."""
 
 
-def _seen(module: nn.Module, parts: dict[str, nn.Module], tokens: Tensor, *, all_of: bool = True) -> dict[str, Tensor]:
+def seen(module: nn.Module, parts: dict[str, nn.Module], tokens: Tensor, *, all_of: bool = True) -> dict[str, Tensor]:
     """What the parts are given for some texts; with `all_of` the network stops once every part was."""
     found: dict[str, Tensor] = {}
 

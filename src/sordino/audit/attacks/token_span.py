@@ -15,7 +15,8 @@ from sordino.audit.subjects.message import NOTHING, Batch, Content, Message
 from sordino.core import checks
 
 if TYPE_CHECKING:
-    from sordino.audit.attacks._span import Answer
+    from sordino.audit.attacks._prefix import Text
+    from sordino.audit.attacks._span import Answer, Spans
 
 FALSE_ALARM = 1e-3
 """Chance that a ranking which knows nothing is called a leak."""
@@ -40,7 +41,10 @@ class TokenSpan:
         messages: How many are attacked.
         places: Most places of a text that are tried.
 
-    Source: Petrov et al. (2024), arXiv:2405.15586 (DAGER), the first step.
+    Where the next layer is trained too, texts grow token by token by the same test on its inputs, which depend on all
+    tokens before: then their order comes out as well.
+
+    Source: Petrov et al. (2024), arXiv:2405.15586 (DAGER).
     """
 
     example: ClassVar[Mapping[str, Any]] = {}
@@ -55,16 +59,21 @@ class TokenSpan:
     def run(self, subject: Message, progress: Progress) -> Finding:
         if subject.content is not Content.TEXT:
             raise DoesNotFit("the records are no texts, so they have no tokens.")
+        from sordino.audit.attacks._prefix import Orders
         from sordino.audit.attacks._span import Spans
 
         batches = subject.batches[: self.messages]
         progress("inputs of the first layer for every token")
         spans = Spans.of(subject, self.places)
-        scores = {}
+        orders, scores = Orders.of(subject, spans), {}
         for protection in subject.protections:
             progress(f"messages under {protection.label}")
             answers = [spans.answer(subject, batch, protection) for batch in batches]
-            scores[protection.name] = Score.of(answers, batches, spans)
+            texts = [
+                orders.texts(subject, spans, batch, protection, answer)
+                for batch, answer in zip(batches, answers, strict=True)
+            ]
+            scores[protection.name] = Score.of(answers, texts, batches, spans)
         leaks = {name: score.leaks for name, score in scores.items()}
         verdict = Verdict.LEAKS if leaks[subject.audited] else Verdict.HOLDS if leaks[NOTHING] else Verdict.SKIPPED
         chance = scores[NOTHING].chance
@@ -91,6 +100,7 @@ class Score:
         precision: Share of what it found that is right; None where it found nothing.
         top: Share of the tokens among as many best-ranked ones as there are.
         chance: The same for a random ranking.
+        ordered: Share of all tokens that were put at their right place of a text.
         leaks: Top-k hits are more than a random ranking gives, with a false alarm rate of `FALSE_ALARM`.
     """
 
@@ -98,11 +108,16 @@ class Score:
     precision: float | None
     top: float
     chance: float
+    ordered: float
     leaks: bool
 
     @classmethod
-    def of(cls, answers: Sequence[Answer], batches: Sequence[Batch], spans: Any) -> Score:
+    def of(
+        cls, answers: Sequence[Answer], texts: Sequence[list[Text]], batches: Sequence[Batch], spans: Spans
+    ) -> Score:
         """The score of some answers."""
+        from sordino.audit.attacks._prefix import in_place
+
         truths = [spans.tokens(batch.x) for batch in batches]
         true = sum(map(len, truths))
         found = sum(len(answer.found) for answer in answers)
@@ -111,11 +126,24 @@ class Score:
         chance = sum(len(truth) ** 2 for truth in truths) / (true * spans.vocabulary)
         # Without replacement hits vary less than a binomial count, so the test errs on the side of silence.
         luck = float(stats.binom.sf(top - 1, true, chance))
-        return cls(right / true, right / found if found else None, top / true, chance, luck < FALSE_ALARM)
+        placed = [in_place(batch.x, each, spans.padding) for batch, each in zip(batches, texts, strict=True)]
+        return cls(
+            recall=right / true,
+            precision=right / found if found else None,
+            top=top / true,
+            chance=chance,
+            ordered=sum(hits for hits, _ in placed) / sum(counted for _, counted in placed),
+            leaks=luck < FALSE_ALARM,
+        )
 
     def figures(self, name: str) -> dict[str, Figure]:
         """The figures under a protection's name."""
-        named = {"recall": self.recall, "precision": self.precision, "top-k recall": self.top}
+        named = {
+            "recall": self.recall,
+            "precision": self.precision,
+            "top-k recall": self.top,
+            "in place": self.ordered,
+        }
         return {f"{key} {name}": Figure(value) for key, value in named.items() if value is not None}
 
 
@@ -126,7 +154,7 @@ def _says(message: Message, verdict: Verdict, scores: Mapping[str, Score]) -> st
     if verdict is Verdict.LEAKS:
         return (
             f"Messages under {label} tell which tokens a text has: {own.recall:.0%} of them for "
-            f"certain, {own.top:.0%} among the likeliest (chance: {own.chance:.1%})."
+            f"certain, {own.top:.0%} among the likeliest (chance: {own.chance:.1%}), {own.ordered:.0%} at their place."
         )
     return (
         f"Messages under {label} do not tell a text's tokens: {own.top:.1%} among the likeliest, "
