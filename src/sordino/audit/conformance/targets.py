@@ -57,4 +57,6 @@ def _factory(spec: str, module: str, factory: str) -> Callable[[], Target | Iter
         ) from None
     except AttributeError:
         raise ConfigError.about("conformance", f"has no {factory!r}", target=spec) from None
+    if not callable(found):
+        raise ConfigError.about("conformance", "is no function", "give one that returns targets", target=spec)
     return cast("Callable[[], Target | Iterable[Target]]", found)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import tempfile
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +52,6 @@ class Exits:
     The system's noise source is one for all doors, as in a run.
     """
 
-    _folder: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
     _system: SystemNoise = field(default_factory=SystemNoise)
     _number: itertools.count[int] = field(default_factory=itertools.count)
     _ledger: Ledger | None = None
@@ -75,7 +76,9 @@ class Exits:
 
     def _charge(self, event: Event, unit: Unit, count: int, *, test: bool) -> tuple[Reservation, str]:
         if self._ledger is None:
-            self._ledger = Ledger(Path(self._folder.name) / "ledger.db")
+            folder = tempfile.mkdtemp(prefix="conformance-")
+            self._ledger = Ledger(Path(folder) / "ledger.db")
+            weakref.finalize(self, _gone, self._ledger, folder)
             self._ledger.open_run("conformance")
         name = f"a{next(self._number)}"
         self._ledger.open_account(
@@ -83,3 +86,8 @@ class Exits:
         )
         lines = [Line(name, unit, events.key(event), count)]
         return self._ledger.reserve(name, "conformance", None, "train", lines), name
+
+
+def _gone(ledger: Ledger, folder: str) -> None:
+    ledger.close()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -50,7 +50,13 @@ class Inner(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         pieces = zip(self.parts, torch.split(x, self.sizes, dim=1), strict=True)
-        return torch.stack([part(piece.to(dtype=getattr(part.weight, "dtype", None)))[:, 0].float() for part, piece in pieces]).sum(0)
+        return torch.stack([_alike(part, piece)[:, 0].float() for part, piece in pieces]).sum(0)
+
+
+def _alike(part: Any, piece: Tensor) -> Tensor:
+    """The layer's output at its own precision."""
+    output: Tensor = part(piece.to(part.weight.dtype))
+    return output
 
 
 def own(outputs: Tensor, _: Tensor) -> Tensor:

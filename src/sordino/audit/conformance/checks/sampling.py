@@ -24,6 +24,8 @@ WHISPER = 0.02
 
 CANARIES, AUDITED = 600, 60
 AUDIT_ALPHA = 1e-3
+MU = 0.27
+"""Makes the tested claim about ε = 1 at δ = 1e-5: canaries refute small claims best, and the noise is ours to set."""
 
 
 @check("C10", "who takes part is who was accounted")
@@ -67,7 +69,7 @@ def claim(bench: Bench) -> Iterator[Outcome]:
     """Canaries in or out by coins, guessed from all iterates; tested against the accountant's whole curve."""
     target = _trainer(bench)
     rate = bench.claim.rate
-    multiplier = max(1.0, 1.2 * (AUDITED * rate * rate) ** 0.5)
+    multiplier = rate * AUDITED**0.5 / MU
     coins = stream(7, "coins").random(CANARIES) < 0.5
     updates = (10 * bench.claim.clip * np.eye(CANARIES)).astype(np.float32)[coins]
     with quietly():
