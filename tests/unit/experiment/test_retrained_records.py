@@ -265,6 +265,15 @@ class TestTheSubject:
         assert all(set(subject.rest) <= set(each) for each in rows)
         assert [len(each) for each in rows] == (halves(2, 25).sum(axis=1) + 15).tolist()
 
+    def test_of_a_large_population_some_are_looked_at(self, monkeypatch):
+        subject = records.subject(audited(built()))
+        everybody, _ = subject.population
+        monkeypatch.setattr(records, "STRANGERS", 7)
+        x, y = subject.population
+        assert (len(x), len(y)) == (7, 7)
+        assert all((row == everybody).all(axis=1).any() for row in x)
+        assert (subject.population[0] == x).all()
+
     def test_models_of_an_earlier_attack_are_used_again(self, monkeypatch):
         subject = records.subject(audited(built()))
         coins = halves(6)
