@@ -211,6 +211,14 @@ class TestGroupPrivacy:
         claimed = promise(1.0, Unit.CLIENT)
         assert group_privacy(claimed, 32) == (claimed.epsilon, claimed.delta)
 
+    def test_deltas_add_up_where_epsilon_is_nothing(self):
+        """
+        The limit of the growth for ε towards 0 is the number of records.
+        """
+        claimed = replace(promise(1.0), epsilon=0.0)
+        assert group_privacy(claimed, 5) == (0.0, pytest.approx(5e-5))
+        assert group_privacy(replace(claimed, epsilon=1e-9), 5)[1] == pytest.approx(5e-5)
+
     def test_nothing_is_allowed_beyond_certainty(self):
         """
         And at ε = 0 nothing but chance.

@@ -137,7 +137,8 @@ def group_privacy(promise: Promise, records: int) -> tuple[float, float]:
     epsilon = records * promise.epsilon
     if epsilon > 500:
         return epsilon, 1.0
-    return epsilon, min(1.0, promise.delta * math.expm1(epsilon) / math.expm1(promise.epsilon))
+    growth = math.expm1(epsilon) / math.expm1(promise.epsilon) if promise.epsilon else records
+    return epsilon, min(1.0, promise.delta * growth)
 
 
 def allowed(promise: Promise, records: int, chance: float) -> float:

@@ -91,8 +91,10 @@ class NewTokenCanaries:
         self, promise: Promise | None, scores: dict[str, NDArray[np.float64]], coins: NDArray[np.bool_]
     ) -> Finding:
         delta = DELTA if promise is None else promise.delta
-        bound = best_bound(scores, coins, delta=delta, confidence=self.confidence)
-        test = None if promise is None else claim_test(scores, coins, promise, alpha=1 - self.confidence)
+        # A bound above the claim refutes it, and so does the test of its curve: each has half of the error.
+        alpha = (1 - self.confidence) / 2
+        bound = best_bound(scores, coins, delta=delta, confidence=1 - alpha)
+        test = None if promise is None else claim_test(scores, coins, promise, alpha=alpha)
         above = promise is not None and bound.epsilon > promise.epsilon
         wrong = above or (test is not None and test.rejected)
         figures = {
