@@ -47,9 +47,9 @@ def test_every_engine_and_rule_adds_a_canary_of_exactly_the_clip(engine: str, ru
     )
 
 
-def test_the_sum_of_silos_and_persons_are_driven_too() -> None:
-    """One noise at the sum; persons as a whole, and record by record up to their cap."""
-    for fields in ({"at": "sum"}, {"unit": Unit.USER}, {"unit": Unit.USER, "at": "sum"}):
+def test_every_trainer_and_persons_are_driven_too() -> None:
+    """One noise at the sum; silos side by side; persons as a whole, and record by record up to their cap."""
+    for fields in ({"at": "sum"}, {"at": "side by side"}, {"unit": Unit.USER}, {"unit": Unit.USER, "at": "sum"}):
         joined = step(**fields).released(COINS, SHORT, 1)[0].round()
         assert joined[:, COINS[0]].mean() == pytest.approx(0.5, abs=0.06)
         assert not joined[:, ~COINS[0]].any()

@@ -19,6 +19,9 @@ from sordino.audit.subjects._books import ACCOUNT, reserved
 from sordino.audit.subjects.canaries import Bools, Floats, Terms
 from sordino.core.types import Unit, Vector
 from sordino.local.clipping import ClippingEngine, Rule
+from sordino.local.cohort.buckets import Member
+from sordino.local.cohort.private import Silo, train_private_many
+from sordino.local.cohort.twin import Twin
 from sordino.local.layout import Layout
 from sordino.local.objectives import objectives
 from sordino.local.trainers._data import Data
@@ -50,7 +53,7 @@ class RowStep:
         clip: L2 norm of one gradient.
         rule: How gradients are brought within it.
         unit: `record` or `user`.
-        at: Where the noise is added: in the silo's own training, or to the sum of silos.
+        at: Which of the product's trainers is driven: a silo alone, silos side by side, or the noised sum of silos.
         most: Canaries that one training can take in a second or so.
     """
 
@@ -60,7 +63,7 @@ class RowStep:
     clip: float = 1.0
     rule: Rule = "flat"
     unit: Unit = Unit.RECORD
-    at: Literal["silo", "sum"] = "silo"
+    at: Literal["silo", "side by side", "sum"] = "silo"
     most: int = SPARSE
 
     def released(self, included: Bools, terms: Terms, seed: int) -> Floats:
@@ -85,7 +88,12 @@ class RowStep:
     def train(self, model: nn.Module, data: Data, terms: Terms, release: Release, source: NoiseSource) -> None:
         """One training by the product's own trainer."""
         layout, plan = Layout.of(model), self.plan(terms, len(data[0]))
-        start = np.zeros(layout.size, dtype=np.float32)
+        start, plain = np.zeros(layout.size, dtype=np.float32), objectives.build("plain", {})
+        if self.at == "side by side":
+            silo = Silo(Member(len(data[0]), lambda: data), plan, release)
+            for _ in train_private_many(Twin(model, pushed), [silo], start, plain, source):
+                pass
+            return
         if self.at == "silo":
             train_private(
                 model,
@@ -95,7 +103,7 @@ class RowStep:
                 plan,
                 release=release,
                 source=source,
-                objective=objectives.build("plain", {}),
+                objective=plain,
                 loss=pushed,
                 engine=self.engine,
             )

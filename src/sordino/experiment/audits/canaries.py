@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 AT_ONCE = 256
 """Canaries whose losses are taken in one pass."""
+
+PASS = 64
+"""Records in a pass, from which thousands of canaries are few passes."""
 
 BY_FACTORS = ("auto", "bookkeeping")
 """Engines that keep the gradients of canary rows factored: thousands of canaries cost them little."""
@@ -47,7 +50,9 @@ def subject(audited: Audited) -> RunCanaries:
     """
     step, carried = _step(audited), _carried(audited)
     if step is None and carried is None:
-        reason = "are crafted records: the run carried none, and has no private step on gradients of records or persons"
+        reason = (
+            "are crafted records: the run carried none, and has no private step on gradients under one account per silo"
+        )
         raise DoesNotFit.about("canaries", reason, "add [audit] to the experiment before it runs")
     return RunCanaries(audited.promise, step, carried, audited.seed)
 
@@ -64,6 +69,7 @@ def _step(audited: Audited) -> Step | None:
 
     account = setup.account(audited.client)
     records = local.records_per_person or 1
+    cheap = local.engine in BY_FACTORS and (local.micro_batch is None or local.micro_batch >= PASS)
     whole_people = privacy.unit is Unit.USER and records == 1
     return RowStep(
         terms=Terms(local.rate, account.noise_multiplier, account.releases, records),
@@ -72,9 +78,16 @@ def _step(audited: Audited) -> Step | None:
         clip=float(local.clip or 1.0),
         rule=local.clipping,
         unit=privacy.unit,
-        at="sum" if privacy.noise_at is NoiseAt.SUM else "silo",
-        most=SPARSE if local.engine in BY_FACTORS and not whole_people else DENSE,
+        at=_trainer(setup),
+        most=SPARSE if cheap and not whole_people else DENSE,
     )
+
+
+def _trainer(setup: Setup) -> Literal["silo", "side by side", "sum"]:
+    """Which trainer ran."""
+    if setup.experiment.privacy.noise_at is NoiseAt.SUM:
+        return "sum"
+    return "silo" if setup.twin is None or setup.twin.layout != setup.layout else "side by side"
 
 
 def _carried(audited: Audited) -> Carried | None:
