@@ -120,7 +120,7 @@ def _convolution(layer: nn.Conv2d, x: Tensor, g: Tensor) -> Parts:
             dilation=layer.dilation,
             groups=examples * layer.groups,
         )
-        return Rows(rows.reshape(examples, -1))
+        return Rows(rows.reshape(examples, -1)).measured()
 
     return {"weight": weight, "bias": lambda: Rows(g.flatten(2).sum(2))}
 
@@ -133,7 +133,7 @@ def _depthwise(layer: nn.Conv2d, x: Tensor, g: Tensor) -> Part:
     """
     (high, wide), (above, beside) = layer.kernel_size, cast("tuple[int, int]", layer.padding)
     turned = functional.conv2d(g.transpose(0, 1), x, groups=len(x), padding=(high - 1 - above, wide - 1 - beside))
-    return Rows(turned.flip(2, 3).transpose(0, 1).flatten(1))
+    return Rows(turned.flip(2, 3).transpose(0, 1).flatten(1)).measured()
 
 
 def _is_depthwise(layer: nn.Conv2d) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -36,9 +36,15 @@ class Rows:
 
     Args:
         rows: Shape (examples, numel).
+        squares: Their squared norms, if they were taken when the rows were made and still in the processor's cache.
     """
 
     rows: Tensor
+    squares: Tensor | None = None
+
+    def measured(self) -> Rows:
+        """With their squared norms."""
+        return Rows(self.rows, _squares(self.rows))
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,8 @@ class Share:
         """Squared norm of each example's gradient, shape (examples,), float64; never too small by rounding."""
         outer: list[Outer] = [part for part in self.parts if isinstance(part, Outer)]
         if not outer:
-            return _squares(self.rows())
+            known = cast("Rows", self.parts[0]).squares if len(self.parts) == 1 else None
+            return _squares(self.rows()) if known is None else known
         wide = [Outer(p.left if p.tokens else p.left.double(), p.right.double(), p.height) for p in outer]
         if len(wide) == 1 and wide[0].right.shape[1] == 1 and not wide[0].tokens:
             return wide[0].left.square().sum((1, 2)) * wide[0].right.square().sum((1, 2))
@@ -192,10 +199,14 @@ def _weighted(part: Part, weights: Tensor) -> Tensor:
     if isinstance(part, Rows):
         msg = "rows and factors do not mix"
         raise TypeError(msg)
-    kept = weights[:, None, None] > 0
-    right = torch.where(kept, part.right.double() * weights[:, None, None], 0.0).flatten(0, 1)
+    kept = weights > 0
+    right, scale = part.right, weights[:, None, None]
+    left = part.left
+    if not bool(kept.all()):  # zero times infinity is not zero
+        right = torch.where(kept[:, None, None], right, 0.0)
+        left = left if part.tokens else torch.where(kept[:, None, None], left, 0.0)
     if part.tokens:
+        right = (right.double() * scale).flatten(0, 1)
         table = torch.zeros(part.height, right.shape[1], dtype=torch.float64, device=right.device)
-        return table.index_add_(0, part.left.flatten(), right).flatten()
-    left = torch.where(kept, part.left.double(), 0.0).flatten(0, 1)
-    return (left.T @ right).flatten()
+        return table.index_add_(0, left.flatten(), right).flatten()
+    return ((left.double() * scale).flatten(0, 1).T @ right.double().flatten(0, 1)).flatten()
