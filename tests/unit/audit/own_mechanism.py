@@ -160,6 +160,16 @@ class Seedable(Honest):
         return super().generator(seed)
 
 
+_ONE_START = np.random.default_rng(7)
+
+
+class OneStart(Honest):
+    """C08: a generator of its own, the same at every start of a process."""
+
+    def generator(self, seed):
+        return _ONE_START if seed is None else super().generator(seed)
+
+
 @dataclass(frozen=True)
 class Follows(Honest):
     """A clip norm that follows; sound for `sign` 1, the norm before the step, and a count with noise."""
@@ -297,6 +307,11 @@ def noiseless():
 def targets():
     """An honest one and a broken one, for the command line and the plugin."""
     return [Honest(), HalfTheNoise("half the noise")]
+
+
+def one_start():
+    """One whose restarts repeat."""
+    return OneStart("one start")
 
 
 def honest():

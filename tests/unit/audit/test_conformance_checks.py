@@ -97,6 +97,22 @@ def test_what_never_ends_is_ended(monkeypatch):
     assert rows["a zero update"].result is Result.PASS
 
 
+def test_a_restart_that_repeats_the_noise_is_caught():
+    """
+    Against a control that draws from the operating system.
+    """
+    found = {
+        spec: [
+            r.result
+            for r in answers(target, CHECKS["C08"], spec=f"own_mechanism:{spec}")
+            if r.check.endswith("restart")
+        ]
+        for spec, target in {"one_start": own.one_start(), "honest": own.honest()}.items()
+    }
+
+    assert found == {"one_start": [Result.FAIL], "honest": [Result.PASS]}
+
+
 def test_what_the_documentation_discloses_is_another_kind_of_fault():
     """
     The same fault, told apart: by check, and by one case of it.

@@ -95,12 +95,14 @@ class Bench:
     Args:
         target: Whose.
         model: What rounds start from.
+        first: The one that this came from, by `on`: it measures the bound, on many numbers.
+        spec: How `load` finds the target, if it does.
     """
 
     target: Target
     model: Tensors = field(default_factory=lambda: MODEL)
     first: Bench | None = None
-    """The one that this came from, by `on`: it measures the bound, on many numbers."""
+    spec: str = ""
 
     def on(self, model: Tensors) -> Bench:
         """The same target on another model."""

@@ -43,7 +43,7 @@ def examine(
 
 def answers(target: Target, one: Check, *, spec: str = "") -> list[Row]:
     """What one target answers to one question, case by case."""
-    bench = Bench(target)
+    bench = Bench(target, spec=spec)
     found: list[Outcome] = []
     try:
         with quietly(), within(LIMIT_S):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -134,7 +138,7 @@ def _laplace_scale(values: NDArray[np.float64], scale: float) -> float:
 
 @check("C08", "noise that nobody can predict or repeat")
 def source(bench: Bench) -> Iterator[Outcome]:
-    """After seeding the ordinary generators; in a forked worker."""
+    """After seeding the ordinary generators; in a forked worker; in a new process."""
     bench = bench.on(LAYERS)
     updates = [*bench.others(), spike(TINY, LAYERS)]
 
@@ -157,6 +161,47 @@ def source(bench: Bench) -> Iterator[Outcome]:
             "    _seed_everything(0)\n    print(bench.vector([*bench.others(), spike(TINY)], seed=None)[:4])",
         )
         yield _forked(bench, updates)
+    if bench.spec:
+        yield _restarted(bench)
+
+
+def _restarted(bench: Bench) -> Outcome:
+    """Whether a new process draws the noise of the one before."""
+    case, name = "a restart", bench.target.name
+    first, second = (_fresh(bench.spec, start).get(name) for start in (1, 2))
+    if first is None or second is None:
+        return Outcome(result=Result.NOT_APPLICABLE, case=case, evidence="a process of its own did not answer")
+    return Outcome(
+        result=Result.FAIL if first == second else Result.PASS,
+        case=case,
+        evidence="two processes draw the same noise" if first == second else "two processes draw different noise",
+        shows="# run this twice\nprint(bench.vector([*bench.others(), spike(TINY)], seed=None)[:4])",
+    )
+
+
+_START = """
+import sys
+from sordino.audit.conformance import Bench, load
+from sordino.audit.conformance.checks.noise import LAYERS
+from sordino.audit.conformance.limits import attempt
+from sordino.audit.conformance.measure import TINY, spike
+for name, target in load(sys.argv[1]).items():
+    bench = Bench(target).on(LAYERS)
+    first = attempt(lambda: bench.vector([*bench.others(), spike(TINY, LAYERS)], seed=None)).value
+    if first is not None:
+        print(name, first[:4].tobytes().hex(), sep="\\t")
+"""
+
+
+@functools.cache
+def _fresh(spec: str, start: int) -> dict[str, str]:
+    """The first release of every target behind a name, each in a new process; `start` tells the processes apart."""
+    del start
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    call = [sys.executable, "-c", _START, spec]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603 - our own interpreter and words
+    lines = (line.partition("\t") for line in done.stdout.splitlines())
+    return {name: noise for name, tab, noise in lines if tab}
 
 
 def _forked(bench: Bench, updates: list[Named]) -> Outcome:
@@ -207,24 +252,19 @@ def _seed_everything(seed: int) -> None:
     """What users do for reproducibility, and what must not touch noise."""
     random.seed(seed)  # noqa: TID251 - the question is what this does to others' noise
     np.random.seed(seed)  # noqa: NPY002, TID251 - as above
-    import sys
-
     if (torch := sys.modules.get("torch")) is not None:
         torch.random.manual_seed(seed)
 
 
-class _generators_kept:  # noqa: N801 - reads as a statement
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
     """The ordinary generators as they were, afterwards."""
-
-    def __enter__(self) -> None:
-        import sys
-
-        self._states = random.getstate(), np.random.get_state()  # noqa: NPY002 - as above
-        torch = sys.modules.get("torch")
-        self._torch = torch, torch.random.get_rng_state() if torch is not None else None
-
-    def __exit__(self, *_: object) -> None:
-        random.setstate(self._states[0])
-        np.random.set_state(self._states[1])  # noqa: NPY002 - as above
-        if self._torch[0] is not None:
-            self._torch[0].random.set_rng_state(self._torch[1])
+    torch = sys.modules.get("torch")
+    states = random.getstate(), np.random.get_state(), torch and torch.random.get_rng_state()  # noqa: NPY002 - as above
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002 - as above
+        if torch is not None:
+            torch.random.set_rng_state(states[2])
