@@ -6,8 +6,8 @@
 Exposure: numbers of four digits (13.3 bits) planted 1, 8 and 32 times among the sentences of a small n-gram network,
 without privacy and with private steps. Record-level privacy protects one copy; k copies get k times the epsilon.
 Membership: a tiny Llama that has read reviews is trained on tweets, with LoRA of rank 4 and 8 and with all its
-parameters, by a run's own rounds; every tweet is in or out by a coin, and a second model, trained on coins of its own,
-calibrates.
+parameters, by a run's own rounds; every tweet is in or out by a coin, and two more models calibrate, to one of which it
+is new.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ warnings.filterwarnings("ignore")
 NOISE = {"no noise": None, "noise 10": 10.0, "noise 50": 50.0}
 """Noise multiplier of 150 steps over all records."""
 
-TRAINED = {"lora r 4": (4, 0.2), "lora r 8": (8, 0.2), "full": (1, 0.2)}
+TRAINED = {"lora r 4": (4, 0.5), "lora r 8": (8, 0.5), "full": (1, 0.2)}
 """Rank and step size of each way of training; `full` trains every parameter but those of its adapter."""
 
 LENGTH = 64
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="of the exposure part")
     parser.add_argument("--noise", nargs="*", choices=list(NOISE), default=list(NOISE))
     parser.add_argument("--trained", nargs="*", choices=list(TRAINED), default=list(TRAINED))
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--texts", type=int, default=250)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
@@ -119,7 +119,7 @@ def exposures(noise: list[str], seeds: list[int]) -> Iterator[dict[str, Any]]:
 
 def memberships(trained: list[str], rounds: int, texts: int) -> Iterator[dict[str, Any]]:
     """AUC and true positive rates, for every way of training, without privacy and with."""
-    attack = attacks.build("sequence_membership", {"references": 1})
+    attack = attacks.build("sequence_membership", {})
     if not trained:
         return
     with tempfile.TemporaryDirectory() as folder:

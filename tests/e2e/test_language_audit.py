@@ -221,7 +221,7 @@ def test_every_attack_on_a_continuing_model_runs(opened):
     few = {
         "exposure": {"copies": [1, 8], "secrets": 2, "digits": 2},
         "extraction": {"copies": [8], "secrets": 2, "digits": 2},
-        "sequence_membership": {"references": 1},
+        "sequence_membership": {},
         "new_token_canaries": {"canaries": 60},
     }
     for name, options in few.items():
@@ -235,7 +235,7 @@ def test_attacks_on_a_classifier_run_or_do_not_fit(opened):
     Membership and canaries by the label; nothing goes on from a prefix.
     """
     subject = language.subject(opened("text_classifier"))
-    assert attacks.build("sequence_membership", {"references": 1}).run(subject, QUIET).figures
+    assert attacks.build("sequence_membership", {}).run(subject, QUIET).figures
     assert attacks.build("new_token_canaries", {"canaries": 60}).run(subject, QUIET).figures
     for name in ("exposure", "extraction"):
         with pytest.raises(DoesNotFit):

@@ -339,7 +339,7 @@ class TestSequenceMembership:
         """
         Forty null worlds: verdicts other than HOLDS in 5 % at most (false alarms 1e-3), AUC about one half.
         """
-        attack = SequenceMembership(references=1)
+        attack = SequenceMembership()
         found = [attack.run(Signals(promise(1.0), mu=0.0, seed=seed, rows=100), QUIET) for seed in range(40)]
         assert sum(each.verdict is not Verdict.HOLDS for each in found) <= binom.isf(1e-3, 40, 0.05)
         assert np.mean([each.figures["auc_loss"].value for each in found]) == pytest.approx(0.5, abs=0.03)
@@ -348,7 +348,7 @@ class TestSequenceMembership:
         """
         Positive control: μ = 2 shows; it contradicts a promise of μ = 0.1 and not one of μ = 2.
         """
-        attack = SequenceMembership(references=1)
+        attack = SequenceMembership()
         assert attack.run(Signals(None, mu=2.0), QUIET).verdict is Verdict.LEAKS
         assert attack.run(Signals(promise(0.5), mu=2.0), QUIET).verdict is Verdict.LEAKS
         refuted = attack.run(Signals(promise(10.0), mu=2.0), QUIET)
@@ -358,7 +358,7 @@ class TestSequenceMembership:
 
     def test_no_score_looks_at_the_targets_coins(self):
         """
-        References have coins of their own, independent of the target's.
+        References have coins of their own, independent of the target's, and each sequence is new to one of a pair.
         """
         seen = []
 
@@ -367,10 +367,19 @@ class TestSequenceMembership:
                 seen.append(keep)
                 return super().train(planted, seed, keep=keep)
 
-        SequenceMembership(references=3).run(Watched(None, mu=0.0), QUIET)
-        assert len(seen) == 4
-        for one, other in itertools.combinations(seen, 2):
+        SequenceMembership(pairs=2).run(Watched(None, mu=0.0), QUIET)
+        target, *references = seen
+        assert len(references) == 4
+        assert np.array_equal(references[0], ~references[1])
+        for one, other in itertools.combinations([target, *references[::2]], 2):
             assert abs(np.corrcoef(one, other)[0, 1]) < norm.isf(5e-4) / np.sqrt(400)
+
+    def test_references_are_asked_for_what_they_never_saw(self):
+        """
+        A reference that saw a sequence would take the target's own signal away: with clear signals the ratio keeps its.
+        """
+        found = SequenceMembership().run(Signals(None, mu=3.0), QUIET)
+        assert found.figures["auc_ratio"].value == pytest.approx(norm.cdf(3 / 2), abs=0.03)
 
     def test_the_rest_of_a_large_silo_is_in_every_training(self):
         """
@@ -382,7 +391,7 @@ class TestSequenceMembership:
                 assert keep.sum() > 300
                 return super().train(planted, seed, keep=keep)
 
-        SequenceMembership(references=1, most=50).run(Watched(None, mu=0.0), QUIET)
+        SequenceMembership(most=50).run(Watched(None, mu=0.0), QUIET)
 
     def test_a_few_sequences_say_nothing(self):
         """

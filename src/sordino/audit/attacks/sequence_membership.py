@@ -32,12 +32,13 @@ RATES = (0.01, 0.1)
 class SequenceMembership:
     """Trains again, each of the silo's own sequences in by a fair coin, and tells by the model alone which were in.
 
-    Three scores of a sequence: `loss`, its mean log-likelihood per token; `ratio`, the same less what models say that
-    were trained on other halves, so that what is easy for every model counts for nothing; `least_likely`, the mean
-    over its least likely tokens only.
+    Three scores of a sequence: `loss`, its mean log-likelihood per token; `ratio`, the same less what reference models
+    say that never saw it, so that what is easy for every model counts for nothing; `least_likely`, the mean over its
+    least likely tokens only.
 
     Args:
-        references: Models trained on halves of their own, drawn without regard to the target's.
+        pairs: Pairs of reference models: one is trained on a half of its own, drawn without regard to the target's, the
+            other on the rest.
         least: Share of a sequence's tokens that `least_likely` looks at.
         most: Sequences whose membership is asked for; of a larger silo, the others are in every training.
         confidence: Of intervals and verdict.
@@ -46,23 +47,23 @@ class SequenceMembership:
     arXiv:2310.16789, for the least likely tokens.
     """
 
-    example: ClassVar[Mapping[str, Any]] = {"references": 1, "most": 500}
+    example: ClassVar[Mapping[str, Any]] = {"pairs": 1, "most": 500}
     kind: ClassVar[Kind] = Kind.LANGUAGE
     grade: ClassVar[Grade] = Grade.LEAKAGE
-    references: int = 2
+    pairs: int = 1
     least: float = 0.2
     most: int = 2000
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        checks.count("sequence_membership", references=self.references, most=self.most)
+        checks.count("sequence_membership", pairs=self.pairs, most=self.most)
         checks.rate("sequence_membership", least=self.least)
         checks.fraction("sequence_membership", confidence=self.confidence)
 
     @property
     def trainings(self) -> int:
         """The target and its references."""
-        return 1 + self.references
+        return 1 + 2 * self.pairs
 
     def run(self, subject: Language, progress: Progress) -> Finding:
         own = subject.own()
@@ -71,19 +72,20 @@ class SequenceMembership:
         rng = stream(subject.seed, "sequence membership")
         pool = np.sort(rng.permutation(len(own))[: self.most])
         asked, nobody, said = own.take(pool), Sequences.of([]), []
-        coins = rng.random((self.trainings, len(pool))) < 0.5
-        for number, halves in enumerate(coins):
+        target, *halves = rng.random((1 + self.pairs, len(pool))) < 0.5
+        coins = [target, *(half for pair in halves for half in (pair, ~pair))]
+        for number, included in enumerate(coins):
             progress(f"training {number + 1} of {self.trainings}")
             keep = np.ones(len(own), dtype=bool)
-            keep[pool] = halves
+            keep[pool] = included
             said.append(subject.log_likelihoods(subject.train(nobody, number + 1, keep=keep), asked))
-        return self._finding(subject.promise, self._scores(said), coins[0])
+        return self._finding(subject.promise, self._scores(said, np.array(coins[1:])), target)
 
-    def _scores(self, said: list[NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
-        """High means in. None depends on the target's coins."""
+    def _scores(self, said: list[NDArray[np.float64]], seen: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
+        """High means in. None depends on the target's coins; a sequence is new to one reference of every pair."""
         target, *references = [_mean(each) for each in said]
         return {
-            "ratio": target - np.mean(references, axis=0),
+            "ratio": target - np.where(seen, 0.0, references).sum(axis=0) / self.pairs,
             "loss": target,
             "least_likely": _mean(_smallest(said[0], self.least)),
         }
