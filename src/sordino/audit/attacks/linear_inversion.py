@@ -34,7 +34,7 @@ class LinearInversion:
     example: ClassVar[Mapping[str, Any]] = {}
     kind: ClassVar[Kind] = Kind.MESSAGE
     grade: ClassVar[Grade] = Grade.LEAKAGE
-    messages: int = 4
+    messages: int = 16
 
     def __post_init__(self) -> None:
         checks.count("attack.linear_inversion", messages=self.messages)

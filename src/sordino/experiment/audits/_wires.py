@@ -95,12 +95,12 @@ class Wire:
     def noised(self, batches: Sequence[Data], noise_multiplier: float) -> list[Vector]:
         """What is sent with clipping and noise, for each batch in a round of its own."""
         setup = self.setup
-        charged = paying.charged_event(setup.experiment, noise_multiplier, len(setup.population))
-        source = SeededNoise(self.seed)
+        mechanism, source = paying.mechanism_of(setup.experiment, noise_multiplier), SeededNoise(self.seed)
+        charged = mechanism.event()  # everybody joins, so nothing is amplified
         with _test_ledger(setup.unit) as ledger:
             line = Line(PAYER, setup.unit, events.key(charged), len(batches))
             door = Door(
-                mechanism=paying.mechanism_of(setup.experiment, noise_multiplier),
+                mechanism=mechanism,
                 charged=charged,
                 accounts=(PAYER,),
                 reservation=ledger.reserve("messages", run=PAYER, round=0, purpose="train", lines=[line]),
