@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,8 +29,8 @@ TARGET = 3.0
 DELTA = 1e-5
 """Where nothing is promised."""
 
-STEPS = 200
-"""Releases of one training, at most."""
+LONGEST, STEPS = 1000, 200
+"""Releases of a run that is driven as it is, at most, and of another training in its place."""
 
 CAUSES = (
     "noise below what is charged, or not drawn anew for every release",
@@ -92,19 +92,19 @@ def tested(step: Step, promise: Promise | None) -> tuple[Terms, Promise, str]:
     The run's own where its claim lies in `EPSILONS` and is short enough; else the same code at another noise.
     """
     own, delta = step.terms, delta_of(promise)
-    terms = Terms(own.rate, own.noise_multiplier, min(own.steps, STEPS), own.records)
-    if promise is not None and EPSILONS[0] <= promise.epsilon <= EPSILONS[1] and terms == own:
+    if promise is not None and EPSILONS[0] <= promise.epsilon <= EPSILONS[1] and own.steps <= LONGEST:
         told = own.promise(delta, step.unit, promise.source)
         if promise.adjacency is Adjacency.ADD_REMOVE and promise.events == told.events:
             return own, promise, "the run's own step at its own noise, rate and length"
+    steps = min(own.steps, STEPS)
+
+    def at(noise: float) -> Terms:
+        return replace(own, noise_multiplier=noise, steps=steps)
+
     z = calibrate_noise(
-        lambda noise: [(Terms(terms.rate, noise, terms.steps, terms.records).event, terms.steps)],
-        TARGET,
-        delta,
-        adjacency=Adjacency.ADD_REMOVE,
-        rough=True,
+        lambda noise: [(at(noise).event, steps)], TARGET, delta, adjacency=Adjacency.ADD_REMOVE, rough=True
     )
-    terms = Terms(terms.rate, z, terms.steps, terms.records)
+    terms = at(z)
     what = f"the run's own step, driven at noise multiplier {z:.3g} for {terms.steps} releases at rate {terms.rate:.3g}"
     return terms, terms.promise(delta, step.unit, by=what), what
 

@@ -79,9 +79,9 @@ def _read(trial: Trial, confidence: float) -> _Reading:
         return _Reading(False, epsilon, None, f"{trial.what}: epsilon is at least {epsilon:.3g} for {of}")
     test = claim_test(trial.scores, trial.included, trial.promise, alpha=1 - confidence, guesses=trial.guesses)
     epsilon, of = _bound(trial, refuted=test.rejected, confidence=confidence, guesses=trial.guesses)
+    answer = "refutes" if test.rejected else "does not refute"
     says = (
-        f"{trial.what}: {told(test.tally)}, which "
-        f"{'refutes' if test.rejected else 'agrees with'} the promised curve (p = {test.p_value:.2g}); epsilon is at "
+        f"{trial.what}: {told(test.tally)}, which {answer} the promised curve (p = {test.p_value:.2g}); epsilon is at "
         f"least {epsilon:.3g} for {of}, while {claim_of(trial)}"
     )
     return _Reading(test.rejected, epsilon, test.p_value, says)
