@@ -48,6 +48,7 @@ bench: $(VENV)/ready-dev
 	for name in minilm smollm2-135m sentiment4 dialogue; do $(BIN)/sordino data fetch $$name; done
 	$(BIN)/python benchmarks/silos.py
 	$(BIN)/python benchmarks/reviews.py --out reviews.jsonl
+	$(BIN)/python benchmarks/language_leakage.py
 
 ## docs: regenerate the reference pages from the registries and the command line
 docs: $(VENV)/ready-dev
