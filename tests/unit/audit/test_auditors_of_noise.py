@@ -143,6 +143,21 @@ def test_nothing_shows_nothing(name):
         assert 0 <= CHECKS[name](odd) <= 1
 
 
+def test_a_grid_as_coarse_as_allowed_is_accused_at_the_stated_rate():
+    """Noise on the very grid that may just be is the null of the lattice test; ten times coarser is always seen."""
+    step, draws = 2.0**-16, [noise(seed, 1000) for seed in range(400)]
+    levels = [mechanism.lattice(np.round(z / step) * step, 1.0, step=step) for z in draws]
+    assert 0.02 * 400 < np.count_nonzero(np.array(levels) < 0.1) <= limit(400, 0.1)
+    assert all(mechanism.lattice(np.round(z / step / 10) * step * 10, 1.0, step=step) < ALPHA for z in draws[:20])
+
+
+def test_freshness_of_the_longest_lag_is_one_cosine():
+    """Of two steps only their cosine is left: times √n it is the normal that the p-value stands for."""
+    two = noise(5, 2, 400) + 0.2
+    cosine = float(two[0] @ two[1] / np.linalg.norm(two[0]) / np.linalg.norm(two[1]))
+    assert mechanism.freshness(two, [1]) == pytest.approx(2 * laws.norm.sf(abs(cosine) * 20))
+
+
 def test_a_hundred_thousand_values_see_what_is_missing():
     """χ² at 0.1 %: noise × 0.985 in at least 99 of 100 worlds, sound noise in at most 2 of 200."""
     assert sum(mechanism.scale(0.985 * noise(seed, 100_000), 1.0) < ALPHA for seed in range(100)) >= 99
