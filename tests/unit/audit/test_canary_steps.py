@@ -90,14 +90,14 @@ def test_a_claim_with_power_is_tested_as_it_is_and_others_by_the_same_code_at_an
     """The promise that a bound is printed beside is always the one of the training that was attacked."""
     own = step(worlds.CLAIMED)
     promise = worlds.promised(worlds.CLAIMED)
-    assert _trials.tested(own, promise)[:2] == (worlds.CLAIMED, promise)
+    assert _trials.driven_at(own, promise)[:2] == (worlds.CLAIMED, promise)
     for far in (replace(worlds.CLAIMED, noise_multiplier=0.8), replace(worlds.CLAIMED, steps=4000)):
-        terms, told, what = _trials.tested(step(far), worlds.promised(far))
+        terms, told, what = _trials.driven_at(step(far), worlds.promised(far))
         assert EPSILONS[0] <= told.epsilon <= EPSILONS[1]
         assert (terms.rate, terms.steps) == (far.rate, STEPS)
         assert f"noise multiplier {terms.noise_multiplier:.3g}" in what
     replaced = Promise.declared(promise.sequence, 1e-5, adjacency=Adjacency.REPLACE_ONE, by="a test")
-    assert _trials.tested(own, replaced)[1].adjacency is Adjacency.ADD_REMOVE
+    assert _trials.driven_at(own, replaced)[1].adjacency is Adjacency.ADD_REMOVE
 
 
 def attacked(name: str, make: worlds.Maker, seed: int = 0, **fields: object) -> Finding:

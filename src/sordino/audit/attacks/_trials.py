@@ -76,7 +76,7 @@ def trials(subject: Canaries, canaries: int, progress: Progress) -> list[Trial]:
     """The training that is driven now, and the run's own if it carried canaries. The first is the stronger."""
     found = []
     if subject.step is not None:
-        terms, promise, what = tested(subject.step, subject.promise)
+        terms, promise, what = driven_at(subject.step, subject.promise)
         progress(f"{what}, {min(canaries, subject.step.most):,} canaries")
         found.append(_driven(subject.step, terms, promise, what, canaries, subject.seed))
     if (own := subject.carried) is not None:
@@ -86,7 +86,7 @@ def trials(subject: Canaries, canaries: int, progress: Progress) -> list[Trial]:
     return found
 
 
-def tested(step: Step, promise: Promise | None) -> tuple[Terms, Promise, str]:
+def driven_at(step: Step, promise: Promise | None) -> tuple[Terms, Promise, str]:
     """At which terms a step is driven, what they promise, and how to say so.
 
     The run's own where its claim lies in `EPSILONS` and is short enough; else the same code at another noise.
