@@ -76,7 +76,11 @@ def markdown(documents: Mapping[str, Mapping[str, Any]], missing: Mapping[str, s
 
 
 def _legend() -> str:
+    from sordino.audit.conformance.checks import checks
+
+    asked = "".join(f"| {one.id} | {one.asks} |\n" for one in checks())
     return (
+        f"| check | asks whether |\n|---|---|\n{asked}\n"
         "| verdict | meaning |\n|---|---|\n"
         "| PASS | nothing found |\n| REFUSED | fails closed on something public |\n"
         "| N-A | the question has no meaning here, or there is no way to ask it |\n"

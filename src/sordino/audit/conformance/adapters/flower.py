@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, ClassVar, cast
 
@@ -41,7 +41,7 @@ from sordino.privacy import gaussian
 METRICS = "DifferentialPrivacyFixedClippingBase, accountant: «Training and evaluation metrics are not included»"
 WEIGHTS = "DifferentialPrivacyFixedClippingBase, accountant: «Accounted mode requires … uniform FedAvg aggregation»"
 DROPOUTS = (
-    "a warning at run time: the number of clients «differs from the number of sampled clients. This could impact the "
+    "a warning at run time: the number of clients «differs from the number of sampled clients … This could impact the "
     "differential privacy guarantees»"
 )
 SENSITIVITY = "LocalDpMod, sensitivity: «The sensitivity of the client model», left to the user"
@@ -57,7 +57,8 @@ def targets() -> list[Target]:
         AdaptiveStrategy(
             "adaptive clipping at the client", DifferentialPrivacyClientSideAdaptiveClipping, mod=adaptiveclipping_mod
         ),
-        LocalMod("LocalDpMod"),
+        LocalMod("LocalDpMod, sensitivity = clip", discloses=dict.fromkeys(("C01", "C07", "C11"), SENSITIVITY)),
+        LocalMod("LocalDpMod, sensitivity = 2 clip", sensitivity=2.0),
         Masked("SecAgg+"),
         Accountant("RdpAccountant"),
     ]
@@ -198,33 +199,43 @@ class AdaptiveStrategy(Strategy):
 
 @dataclass(frozen=True)
 class LocalMod:
-    """Its local mod: clip 1, sensitivity 1, for one message."""
+    """Its local mod with clip 1, for one message.
+
+    Args:
+        name: In the table.
+        sensitivity: What the user says it is. One client's update can be replaced by any other: that is 2.
+        epsilon: Of the message.
+        delta: With it.
+        discloses: As in `Declared`.
+    """
 
     name: str
+    sensitivity: float = 1.0
     epsilon: float = 1.0
     delta: float = 1e-5
+    discloses: Mapping[str, str] = field(default_factory=dict)
 
     def claim(self) -> Declared:
         return Declared(
-            by=f"flwr {version('flwr')}, LocalDpMod(1.0, 1.0, {self.epsilon:g}, {self.delta:g})",
+            by=f"flwr {version('flwr')}, LocalDpMod(1.0, {self.sensitivity}, {self.epsilon:g}, {self.delta:g})",
             noise_multiplier=gaussian.sigma_exact(self.epsilon, self.delta) if self.epsilon * self.delta > 0 else None,
             clip=1.0,
             cohort=1,
             adjacency=Adjacency.REPLACE_ONE,
             epsilon=self.epsilon,
             delta=self.delta,
-            discloses={"C06:train_loss": METRICS},
+            discloses=self.discloses,
         )
 
     def with_budget(self, epsilon: float, delta: float) -> LocalMod:
-        LocalDpMod(1.0, 1.0, epsilon, delta)  # refuses what it refuses
+        LocalDpMod(1.0, self.sensitivity, epsilon, delta)  # refuses what it refuses
         return replace(self, epsilon=epsilon, delta=delta)
 
     def release(
         self, model: Tensors, updates: Sequence[Tensors], weights: Sequence[float], seed: int | None
     ) -> Tensors:
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-        mod = LocalDpMod(1.0, 1.0, self.epsilon, self.delta)
+        mod = LocalDpMod(1.0, self.sensitivity, self.epsilon, self.delta)
         sent = Message(RecordDict({"arrays": _arrays(model)}), dst_node_id=1, message_type="train")
         if seed is not None:
             _seed(seed)

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import opacus
 import torch
 from numpy.typing import NDArray
 from opacus import PrivacyEngine
@@ -22,16 +21,16 @@ from sordino.audit.conformance.adapters._records import Inner, own, rows_of
 from sordino.audit.conformance.protocol import Declared, Silent, Target, Tensors
 from sordino.core.types import Unit
 
-del opacus  # imported so that a missing framework is named by its own name
 
 SEEDS = (
     "PrivacyEngine, secure_mode: «secure_mode=True uses secure random number generator for noise and shuffling (as "
     "opposed to pseudo-rng in vanilla PyTorch)»; off by default"
 )
 SHUFFLED = (
-    "PrivacyEngine.make_private, poisson_sampling: «If False, the data loader will be left unchanged»; the accountant "
-    "is told nothing, which its documentation does not say"
+    "PrivacyEngine.make_private, poisson_sampling: «Technically this doesn't fit the assumptions made by privacy "
+    "accounting mechanism, but it can be a good approximation»"
 )
+ESTIMATE = "accountants/analysis/gdp.py: «Applies the Dual and Central Limit Theorem (CLT) to estimate privacy budget»"
 
 
 def targets() -> list[Target]:
@@ -73,7 +72,11 @@ class Mode:
             unit=Unit.RECORD,
             rate=0.1,
             sampling="poisson",
-            discloses={"C08:seeding the ordinary generators": SEEDS, "C08:a forked worker": SEEDS},
+            discloses={
+                "C08:seeding the ordinary generators": SEEDS,
+                "C08:a forked worker": SEEDS,
+                **({} if self.poisson else {"C10": SHUFFLED}),
+            },
         )
 
     def release(
@@ -189,7 +192,11 @@ class Accountant(Silent):
 
     def claim(self) -> Declared:
         return Declared(
-            by=f"Opacus {version('opacus')}, accountant {self.kind}", noise_multiplier=None, clip=1.0, cohort=3
+            by=f"Opacus {version('opacus')}, accountant {self.kind}",
+            noise_multiplier=None,
+            clip=1.0,
+            cohort=3,
+            discloses={"C12:Poisson-sampled releases": ESTIMATE} if self.kind == "gdp" else {},
         )
 
     def price(self, noise_multiplier: float, rate: float, steps: int, delta: float) -> float:

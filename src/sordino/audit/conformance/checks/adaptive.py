@@ -73,7 +73,9 @@ def _direction(bench: Bench, target: Adaptive, factor: float, word: str) -> Outc
 def _count(bench: Bench, target: Adaptive) -> Outcome:
     """The multiplier of updates and count together: 1/z² = 1/z_update² + 1/z_count²."""
     case, claimed = "the count of clipped units is noised, and paid for", bench.claimed
-    shows = "from sordino.audit.conformance.checks.adaptive import _count\nprint(_count(bench, target))"
+    shows = (
+        "from sordino.audit.conformance.checks.adaptive import SMALL, _count\nprint(_count(bench.on(SMALL), target))"
+    )
     size, whole = 50 * bench.claim.clip, bench.first or bench
     others = bench.others()
     victims = {"clipped": dense(size, SMALL), "kept": dense(bench.claim.clip / 50, SMALL)}

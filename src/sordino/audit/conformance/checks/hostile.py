@@ -39,7 +39,10 @@ VALUES = {
 
 
 def _valued(bench: Bench, case: str, victim: Named, code: str) -> Outcome:
-    shows = f"bench = bench.on(SMALL)\nprint(bench.bound, bench.neighbours(bench.others(), {code}))"
+    shows = (
+        f"bench = bench.on(SMALL)\nfor update in (spike(TINY, SMALL), {code}):\n"
+        "    print(bench.vector([*bench.others(), update]))"
+    )
     others = bench.others()
     absent = bench.vector([*others, spike(TINY, SMALL)])
     tried = attempt(lambda: bench.vector([*others, victim]), limit_s=5)
