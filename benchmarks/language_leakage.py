@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import itertools
 import json
 import platform
 import sys
@@ -93,7 +94,8 @@ def main(arguments: list[str] | None = None) -> None:
     transformers_logging.disable_progress_bar()
     sys.path.append(str(Path(__file__).parents[1] / "tests"))  # tiny models that the tests use too
     rows = []
-    for row in (*exposures(options.noise, options.seeds), *memberships(options.trained, options.rounds, options.texts)):
+    studies = exposures(options.noise, options.seeds), memberships(options.trained, options.rounds, options.texts)
+    for row in itertools.chain(*studies):
         print(shown(row), file=sys.stderr if options.json else sys.stdout, flush=True)
         rows.append(row)
     if options.json:
