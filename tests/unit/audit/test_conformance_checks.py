@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,6 +96,18 @@ def test_what_never_ends_is_ended(monkeypatch):
     assert rows["one NaN"].result is Result.CRASH
     assert "still running" in rows["one NaN"].evidence
     assert rows["a zero update"].result is Result.PASS
+
+
+def test_limits_nest():
+    """
+    The limit of a call inside another's: afterwards the outer one still holds.
+    """
+    from sordino.audit.conformance.limits import Endless, How, attempt, within
+
+    with pytest.raises(Endless), within(0.3):
+        assert attempt(lambda: time.sleep(5), 0.05).how is How.ENDLESS
+        assert attempt(lambda: 1, 5).value == 1
+        time.sleep(5)
 
 
 def test_a_restart_that_repeats_the_noise_is_caught():

@@ -21,7 +21,6 @@ from sordino.audit.conformance.adapters._records import Inner, own, rows_of
 from sordino.audit.conformance.protocol import Declared, Silent, Target, Tensors
 from sordino.core.types import Unit
 
-
 SEEDS = (
     "PrivacyEngine, secure_mode: «secure_mode=True uses secure random number generator for noise and shuffling (as "
     "opposed to pseudo-rng in vanilla PyTorch)»; off by default"
