@@ -83,6 +83,12 @@ def table(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.fixture
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the sensor at the start, which stops a run whose code a test has broken on purpose."""
+    monkeypatch.setattr("sordino.experiment.audits.sensor.at_start", lambda _: None)
+
+
 @pytest.fixture(scope="session")
 def tiny_tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A base model's folder without weights: 400 tokens, a chat template."""

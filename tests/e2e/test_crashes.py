@@ -240,7 +240,7 @@ def test_a_folder_of_another_plan_is_refused(heart):
         run(plan, population, "", heart.parent / "runs")
 
 
-def test_a_trainer_that_releases_more_than_was_charged_is_stopped(heart, monkeypatch):
+def test_a_trainer_that_releases_more_than_was_charged_is_stopped(heart, monkeypatch, unwatched):
     """
     What ran is what was accounted: one step more than planned finds no permit, and no second round starts.
     """

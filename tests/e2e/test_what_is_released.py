@@ -116,7 +116,7 @@ def one_tensor_left_out(monkeypatch):
 
 @pytest.mark.parametrize("break_it", [halved, clamped, one_tensor_left_out])
 @pytest.mark.parametrize("setting", ["records", "clients"])
-def test_broken_noise_is_found(heart, monkeypatch, break_it, setting):
+def test_broken_noise_is_found(heart, monkeypatch, unwatched, break_it, setting):
     """
     Negative controls: each broken twin of the noise fails the check that the sound code passes.
     """
@@ -175,7 +175,7 @@ def test_means_are_divided_by_a_public_constant(alike):
     assert batches_are_whole_numbers(repeated(alike, seeds=range(3)))
 
 
-def test_a_realised_denominator_is_found(alike, monkeypatch):
+def test_a_realised_denominator_is_found(alike, monkeypatch, unwatched):
     """
     Negative control: divided by the batch that was drawn, the mean no longer depends on who was in it.
     """
@@ -207,7 +207,7 @@ def test_updates_are_divided_by_a_public_constant(alike):
     assert batches_are_whole_numbers(repeated(alike, *CLIENTS_ALIKE, seeds=range(3)))
 
 
-def test_a_realised_cohort_is_found(alike, monkeypatch):
+def test_a_realised_cohort_is_found(alike, monkeypatch, unwatched):
     """
     Negative control: divided by the cohort that was drawn.
     """
@@ -243,7 +243,7 @@ def test_one_record_moves_a_silos_mean_by_at_most_its_bound(table):
     assert 0.1 < one_record_moves(table) <= 1.001
 
 
-def test_a_clipped_batch_mean_is_found(table, monkeypatch):
+def test_a_clipped_batch_mean_is_found(table, monkeypatch, unwatched):
     """
     Negative control: the mean of a batch is clipped instead of each record; one record then turns all of it.
     """

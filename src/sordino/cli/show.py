@@ -105,7 +105,16 @@ def show_result(summary: dict[str, Any], *, fresh: bool, resumed_at: int = 0) ->
     else:
         _loud()
     _test(summary)
+    _sensor(summary.get("sensor"))
     click.echo(f"run folder: {summary['run_folder']}\n")
+
+
+def _sensor(sensor: dict[str, Any] | None) -> None:
+    """What the run found when it drove its own step before it started."""
+    if sensor is not None:
+        click.echo(
+            f"sensor: {sensor['checks']} checks of noise, clip and sampling passed before the start, on made-up records"
+        )
 
 
 def show_comparison(rows: list[dict[str, Any]], splits: int) -> None:

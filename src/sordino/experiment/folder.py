@@ -1,7 +1,7 @@
 """The run folder: everything a report needs years later, written so that a crash leaves it whole.
 
 runs/<name>-<digest>/  experiment.toml  plan.json  ledger.db  rounds.jsonl  model.safetensors
-                       environment.json  summary.json  compare.json  (checkpoint.npz while running)
+                       environment.json  sensor.json  summary.json  compare.json  (checkpoint.npz while running)
 """
 
 from __future__ import annotations

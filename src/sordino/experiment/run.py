@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sordino.audit.sensor.start import require
 from sordino.core.errors import PrivacyError, SordinoError, VerificationError
 from sordino.core.types import Vector
 from sordino.experiment import adapter
+from sordino.experiment.audits import sensor
 from sordino.experiment.books import kept
 from sordino.experiment.build import Built, build
 from sordino.experiment.claimed import claimed_epsilon
@@ -26,6 +28,7 @@ from sordino.experiment.settings import setting_of
 from sordino.ledger import Claim, Ledger
 
 if TYPE_CHECKING:
+    from sordino.audit.sensor.report import Report
     from sordino.local.layout import Layout
 
 
@@ -56,8 +59,11 @@ def run(
     *,
     base: Path = Path(),
     progress: Callable[[Progress], None] = lambda _: None,
+    sensed: Callable[[Report], None] = lambda _: None,
 ) -> Result:
     """Run a plan, or go on with one that was interrupted, or read one that is finished.
+
+    A private run first drives its own steps on made-up records, and starts only if they release what they declare.
 
     Args:
         plan: What to run. Its digest names the folder.
@@ -66,8 +72,10 @@ def run(
         runs: Where run folders live.
         base: Where a relative `ledger` path starts: the experiment file's folder.
         progress: Called after every round.
+        sensed: Called with what the sensor audit at the start measured, before anything is charged.
 
     Raises:
+        BreakerOpen: The sensor audit failed; nothing was charged or released.
         BudgetRefused: The ledger cannot pay; nothing was released.
         PrivacyError: A precondition of the guarantee does not hold; nothing was released.
     """
@@ -77,8 +85,14 @@ def run(
         claims = claims_of(plan, _ledger_file(plan, folder, base))
         return Result(folder.path, finished | _claimed(plan, finished["silos"], claims), claims, fresh=False)
     built = build(plan, population)
+    report = sensor.at_start(built.setup)
+    if report is not None:
+        sensed(report)
+        require(report)
     setting = setting_of(built.setup)
     with _opened(plan, folder, toml, _ledger_file(plan, folder, base)) as (books, ledger):
+        if report is not None:
+            folder.write("sensor.json", report.to_plain())
         if population.canaries is not None:  # coins are fixed, and kept, before anything is trained
             folder.write("canaries.json", population.canaries.to_plain())
         spent = Spent(plan)
@@ -107,7 +121,7 @@ def run(
             summary |= {"metrics_at_start": metrics(built.setup, built.start).to_plain()}
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
         summary |= adapter.exported(built.setup, model, folder)
-        summary |= {"rounds_lost": _lost(ledger, plan)}
+        summary |= {"rounds_lost": _lost(ledger, plan), "sensor": None if report is None else report.counted()}
         summary |= {"cpu_seconds": _whole(took, plan.experiment.count, before)}
         folder.finish(summary)
         return Result(folder.path, summary, claims, fresh=True, resumed_at=before.round if before else 0)

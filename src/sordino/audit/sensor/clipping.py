@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,16 @@ class Quiet:
         std = declared.std(noise_multiplier) / share
         joined = values.sum(1) / values.shape[1] ** 0.5 > JOINED
         return cls(values, std, joined, world.loud, declared.noise == "laplace")
+
+    def without(self, first: int) -> Quiet:
+        """The run without its first canaries."""
+        return replace(
+            self,
+            values=self.values[:, :, first:],
+            std=self.std[first:],
+            joined=self.joined[:, first:],
+            loud=self.loud[first:],
+        )
 
     @property
     def lengths(self) -> Floats:

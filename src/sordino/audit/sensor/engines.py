@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sordino.audit.sensor.rows import SensorRows, gradient_lengths, records
+from sordino.audit.sensor.rows import SensorRows, records
 from sordino.audit.sensor.watching import Watching, sums
 from sordino.audit.sensor.world import Declared, Floats, World
 from sordino.core.types import Unit
@@ -78,7 +78,7 @@ class Training:
             unit=self.unit,
             momentum=self.momentum,
         )
-        x, y = records(world, gradient_lengths(world, self.clip))
+        x, y = records(world, world.lengths(self.clip))
         people = np.arange(len(y))
         if self.unit is Unit.USER:
             x, y, people = x.repeat(2, 0), y.repeat(2), people.repeat(2)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from sordino.audit.sensor import clipping, noise, sampling
@@ -128,12 +129,10 @@ def of_odd(step: Step, world: World, steps: int, multiplier: float, seed: int) -
     single = quiet.too_long(squares, quiet.std[None])
     says = f"{float(np.sqrt(squares.max())):.3f} of the bound at most"
     yield Measured(name, min(1.0, float(single.min()) * single.size), says)
-    others = quiet.joined[:, len(ODD) :]
-    rates = declared.rate(world.canaries)[len(ODD) :]
-    missing = float(stats.norm.cdf(_excess(others, rates))) if declared.sampling != "each alone" else 1.0
-    yield Measured(
-        name, missing, f"others join {others.sum() / max(1e-9, len(others) * rates.sum()):.3f} times as declared"
-    )
+    others, rates = quiet.joined[:, len(ODD) :], declared.rate(world.canaries)[len(ODD) :]
+    if declared.sampling != "each alone":
+        says = f"others join {others.sum() / max(1e-9, len(others) * rates.sum()):.3f} times as declared"
+        yield Measured(name, missing(others, rates), says)
     least = noise.every_release(noise.over_std(iterates, world.nobody, declared, multiplier))
     yield Measured(name, least.p, f"beside odd records, {least.says}")
 
@@ -150,10 +149,8 @@ def of_relatives(
     yield from noise.unrelated(said, first, second)
 
 
-def _excess(joined: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], rates: Floats) -> float:
-    """How many standard deviations more canaries joined than coins would let them."""
-    variance = len(joined) * float((rates * (1 - rates)).sum())
-    difference = float(joined.sum()) - len(joined) * float(rates.sum())
-    if variance == 0:
-        return 0.0 if difference >= 0 else -math.inf
-    return difference / math.sqrt(variance)
+def missing(joined: NDArray[np.bool_], rates: Floats) -> float:
+    """p-value of "fewer joined than coins would let": exact where rates are equal, else bounded by the smallest."""
+    if rates.min(initial=1.0) == 1:
+        return float(bool(joined.all()))
+    return float(stats.binom.cdf(int(joined.sum()), joined.size, rates.min(initial=1.0)))

@@ -71,18 +71,29 @@ class Report:
         checks = []
         for name, several in by_name.items():
             worst = min(several, key=lambda each: -1.0 if math.isnan(each.p) else each.p)
+            p = worst.p if math.isnan(worst.p) else min(1.0, worst.p * len(several))
             notes = "; ".join(dict.fromkeys(each.note for each in several if each.note))
-            checks.append(Check(name, min(1.0, worst.p * len(several)), worst.says, notes, share))
+            checks.append(Check(name, p, worst.says, notes, share))
         return cls(tuple(checks), alpha, tuple(not_driven))
 
     @property
     def failed(self) -> tuple[Check, ...]:
         """Checks that did not pass, the oddest first."""
-        return tuple(sorted((c for c in self.checks if not c.passed), key=lambda c: c.p))
+        failed = (check for check in self.checks if not check.passed)
+        return tuple(sorted(failed, key=lambda check: (not math.isnan(check.p), check.p)))
 
     def took(self, cpu_seconds: float) -> Report:
         """The report with what it cost."""
         return replace(self, cpu_seconds=cpu_seconds)
+
+    def counted(self) -> dict[str, Any]:
+        """The report in a few numbers, for a summary."""
+        return {
+            "checks": len(self.checks),
+            "failed": len(self.failed),
+            "alpha": self.alpha,
+            "cpu_seconds": round(self.cpu_seconds, 3),
+        }
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able values."""

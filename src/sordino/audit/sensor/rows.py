@@ -40,9 +40,3 @@ def records(world: World, lengths: Floats) -> tuple[NDArray[np.float32], NDArray
         entries = (2 * lengths / world.groups**0.5).astype(np.float32)
     x[np.arange(world.canaries), world.canary_rows] = entries
     return x, np.zeros(world.canaries, np.int64)
-
-
-def gradient_lengths(world: World, clip: float) -> Floats:
-    """Gradients over the clip as the world wants them, and never so short that automatic clipping would show."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(world.gains * np.where(world.loud, max(clip, 10.0), clip))

@@ -18,7 +18,7 @@ RATIO = "{:.2f} times the variance of the declared law"
 
 
 def all_checks(joined: NDArray[np.bool_], declared: Declared) -> Iterator[Measured]:
-    """Every check of who joins, for the declared law."""
+    """Every check of who joins, for the declared law; of all canaries, as sizes are compared."""
     n = joined.shape[1]
     if declared.sampling == "each alone" or not joined.size:
         return

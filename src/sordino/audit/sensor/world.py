@@ -63,10 +63,10 @@ class World:
         gains[9::10] = ORDINARY
         return cls(rows, groups, np.sort(chosen), gains)
 
-    def with_odd(self) -> Self:
+    def with_odd(self, odd: tuple[float, ...] = ODD) -> Self:
         """The same world, in which the first canaries' gradients are not finite or far too long."""
         gains = self.gains.copy()
-        gains[: len(ODD)] = ODD[: gains.size]
+        gains[: len(odd)] = odd[: gains.size]
         return replace(self, gains=gains)
 
     @property
@@ -84,12 +84,10 @@ class World:
         """Rows without a canary."""
         return np.setdiff1d(np.arange(self.rows), self.canary_rows)
 
-    def gradients(self, clip: float) -> Floats:
-        """Each canary's gradient, shape (n, L, m), with length gain · clip."""
-        made = np.zeros((self.canaries, self.groups, self.rows))
+    def lengths(self, clip: float) -> Floats:
+        """Length of each canary's gradient, shape (n,): never so short that automatic clipping would show."""
         with np.errstate(over="ignore", invalid="ignore"):
-            made[np.arange(self.canaries), :, self.canary_rows] = (self.gains * clip / self.groups**0.5)[:, None]
-        return made
+            return np.asarray(self.gains * np.where(self.loud, max(clip, 10.0), clip))
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,12 @@ class Auto:
             chosen[names] = self._choice(model, loss, batch)
         return chosen[names].clipped_sum(model, loss, batch, clip, groups)
 
+    def serve_alike(self, model: nn.Module, other: nn.Module) -> None:
+        """Serve another model by the engine that was chosen for a model as it is trained now, if there was a choice."""
+        chosen = self._chosen.get(model, {}).get(tuple(trainable(model)))
+        if chosen is not None:
+            self._chosen[other] = {tuple(trainable(other)): chosen}
+
     def _choice(self, model: nn.Module, loss: Loss, like: Batch) -> ClippingEngine:
         """The first engine that takes made-up examples of the same shape: no record has a part in the choice."""
         *others, last = self._order
