@@ -26,8 +26,8 @@ Part: TypeAlias = "Rows | Outer"
 SHORT = 64
 """Squares that are added in float32."""
 
-CACHED = 2**16
-"""Entries widened to float64 at once: half a MiB."""
+CACHED = 2**17
+"""Entries widened to float64 at once: a MiB."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ class Share:
             kept = weights > 0  # zero times infinity is not zero
             if not bool(kept.all()):
                 rows = torch.where(kept[:, None], rows, 0.0)
+            if rows.numel() <= CACHED:
+                return weights @ rows.double()
             total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
             for block, each in zip(_wide(rows), torch.split(weights, _rows_at_once(rows)), strict=True):
                 total.addmv_(block.T, each)
@@ -163,6 +165,8 @@ def _squares(rows: Tensor) -> Tensor:
         squares = short.square().sum(1) + rows[:, whole:].double().square().sum(1)
         if bool(((squares > 1e-20) & (squares < 1e20)).all()):
             return squares * (1 + 2e-6)  # more than rounding in sums this short can hide
+    if rows.numel() <= CACHED:
+        return torch.linalg.vector_norm(rows.double(), dim=1).square()
     return torch.cat([torch.linalg.vector_norm(block, dim=1) for block in _wide(rows)]).square()
 
 
