@@ -58,7 +58,8 @@ def _summary(found: Sequence[Finding]) -> str:
 def _bound(finding: Finding) -> str:
     if finding.lower_bound is None:
         return ""
-    return f"{finding.lower_bound:.3g} at {finding.confidence:.4g} confidence"
+    promised = f", where {finding.promise.epsilon:.4g} is promised" if finding.promise is not None else ""
+    return f"{finding.lower_bound:.3g} at {finding.confidence:.4g} confidence{promised}"
 
 
 def _section(finding: Finding) -> str:

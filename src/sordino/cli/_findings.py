@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from sordino.audit.findings import Figure, Finding, Verdict
+from sordino.audit.findings import Finding, Grade, Verdict
 from sordino.cli.show import UNIT, number
 
 if TYPE_CHECKING:
@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 COLOUR = {Verdict.HOLDS: "green", Verdict.LEAKS: "yellow", Verdict.REFUTED: "red", Verdict.SKIPPED: "bright_black"}
 
 
+ORDER = (Grade.FALSIFICATION, Grade.CONFORMANCE, Grade.LEAKAGE)
+
+
 def show_costs(costs: Sequence[Cost], minutes: float) -> None:
     """What is about to be done, and about what it takes."""
-    repeated = [cost for cost in costs if cost.trainings]
-    click.echo(f"{len(costs)} attacks; {len(repeated)} of them repeat the run's training:")
-    for cost in repeated:
-        time = "" if cost.cpu_seconds is None else f", about {cost.cpu_seconds / 60:.1f} CPU minutes at most"
-        late = cost.cpu_seconds is not None and cost.cpu_seconds > 60 * minutes
-        click.echo(f"  {cost.attack:<22} {cost.trainings} trainings{time}{' (over --minutes)' if late else ''}")
+    known = [cost for cost in costs if cost.cpu_seconds is not None]
+    total = sum(cost.cpu_seconds or 0.0 for cost in known if (cost.cpu_seconds or 0.0) <= 60 * minutes) / 60
+    said = f", which repeat the run's training for at most {total:.1f} CPU minutes" if known else ""
+    click.echo(f"{len(costs)} attacks{said}")
+    for cost in known:
+        if (cost.cpu_seconds or 0.0) > 60 * minutes:
+            needed = f"{cost.trainings} trainings, up to {(cost.cpu_seconds or 0.0) / 60:.0f} CPU minutes"
+            click.echo(f"  {cost.attack}: {needed}; left out unless it is named or --minutes allows it")
     click.echo()
 
 
@@ -44,31 +49,35 @@ def show_findings(promise: Promise | None, found: Sequence[Finding], folder: Pat
             bold=True,
         )
         click.echo(f"       {promise.source}{'; TEST: the noise was predictable' if promise.test else ''}")
-    Console(width=max(100, Console().width)).print(_table([f for f in found if f.verdict is not Verdict.SKIPPED]))
-    for finding in found:
+    tried = [f for grade in ORDER for f in found if f.grade is grade and f.verdict is not Verdict.SKIPPED]
+    Console(width=max(100, Console().width)).print(_table(tried, promise))
+    for finding in tried:
         _sentence(finding)
-    _verdict(found)
+    _skipped([finding for finding in found if finding.verdict is Verdict.SKIPPED])
+    _verdict(found, promise)
     click.echo(f"kept in {folder / 'findings.json'} and {folder / 'findings.html'}")
 
 
-def _table(found: Sequence[Finding]) -> Table:
+def _table(found: Sequence[Finding], promise: Promise | None) -> Table:
     table = Table(title="what was found", title_justify="left")
-    for name, justify in (("attack", "left"), ("grade", "left"), ("verdict", "left"), ("epsilon at least", "right")):
+    for name, justify in (
+        ("attack", "left"),
+        ("grade", "left"),
+        ("verdict", "left"),
+        ("epsilon at least", "right"),
+        ("confidence", "right"),
+        ("of a promised", "right"),
+        ("CPU s", "right"),
+    ):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    table.add_column("figures")
-    table.add_column("CPU s", justify="right")
     for f in found:
-        bound = "" if f.lower_bound is None else f"{f.lower_bound:.3g} ({f.confidence:.4g})"
-        colour = COLOUR[f.verdict]
-        figures = ", ".join(f"{name} {_figure(value)}" for name, value in list(f.figures.items())[:5])
-        table.add_row(f.attack, f.grade, f"[{colour}]{f.verdict}[/]", bound, figures, f"{f.cpu_seconds:.1f}")
+        bound, sure, of = "", "", ""
+        if f.lower_bound is not None:
+            bound, sure = f"{f.lower_bound:.3g}", f"{f.confidence:.4g}"
+            of = number((f.promise or promise).epsilon) if f.promise or promise else "none"
+        verdict = f"[{COLOUR[f.verdict]}]{f.verdict}[/]"
+        table.add_row(f.attack, f.grade, verdict, bound, sure, of, f"{f.cpu_seconds:.1f}")
     return table
-
-
-def _figure(figure: Figure) -> str:
-    if figure.low is None or figure.high is None:
-        return number(figure.value)
-    return f"{figure.value:.3g} [{figure.low:.3g}, {figure.high:.3g}]"
 
 
 def _sentence(finding: Finding) -> None:
@@ -79,9 +88,21 @@ def _sentence(finding: Finding) -> None:
             click.secho(f"    likely cause: {cause}", fg="red")
 
 
-def _verdict(found: Sequence[Finding]) -> None:
+def _skipped(found: Sequence[Finding]) -> None:
+    """Attacks that do not fit, those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for finding in found:
+        reasons.setdefault(finding.says, []).append(finding.attack)
+    for reason, names in reasons.items():
+        click.secho(f"not run, {', '.join(names)}: {reason}", fg=COLOUR[Verdict.SKIPPED])
+
+
+def _verdict(found: Sequence[Finding], promise: Promise | None) -> None:
     refuted = [finding.attack for finding in found if finding.verdict is Verdict.REFUTED]
+    leaks = [finding.attack for finding in found if finding.verdict is Verdict.LEAKS]
     if refuted:
         click.secho(f"\nREFUTED by {', '.join(refuted)}: do not use this model as private.", fg="red", bold=True)
-        return
-    click.echo("\nnothing was found against the claim. That is not a proof: attacks only bound epsilon from below.")
+    elif leaks:
+        click.secho(f"\nleaks, by {', '.join(leaks)}" + ("" if promise else "; nothing was promised"), fg="yellow")
+    else:
+        click.echo("\nnothing was found against the claim. That is not a proof: attacks only bound epsilon from below.")
