@@ -64,12 +64,12 @@ def _table(found: Sequence[Finding], promise: Promise | None) -> Table:
         ("attack", "left"),
         ("grade", "left"),
         ("verdict", "left"),
-        ("epsilon at least", "right"),
+        ("epsilon ≥", "right"),
         ("confidence", "right"),
-        ("of a promised", "right"),
+        ("promised", "right"),
         ("CPU s", "right"),
     ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for f in found:
         bound, sure, of = "", "", ""
         if f.lower_bound is not None:
