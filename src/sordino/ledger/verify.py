@@ -7,24 +7,18 @@ earlier hash, such as the one in a claim, kept elsewhere (`expect`).
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
 from sordino.core.errors import PrivacyError
-from sordino.ledger import amounts, currencies, history, pricing, reading, schema, scopes
-from sordino.ledger.account import Account
+from sordino.ledger import history, schema
+from sordino.ledger.replay import Body, Replay
 from sordino.ledger.store import GENESIS, Store
-
-Body: TypeAlias = dict[str, Any]
-
-FIRST_TERMS = {"scope": "silo", "parent": None, "overlap": None}
-"""What the first layout did not write down: all its accounts were silos by themselves."""
 
 
 @dataclass(frozen=True)
@@ -93,165 +87,6 @@ def _chain(rows: Iterable[Body], seq: int, digest: str) -> Iterator[str]:
         expected, prev = row["seq"] + 1, row["hash"]
     if (expected - 1, prev) != (seq, digest):
         yield f"history: it ends at event {expected - 1}, the ledger's head is {seq}: truncated"
-
-
-@dataclass
-class Replay:
-    """The ledger as its history alone tells it."""
-
-    accounts: dict[str, Body] = field(default_factory=dict)
-    admissions: dict[str, Body] = field(default_factory=dict)
-    paid: dict[tuple[str, str], Body] = field(default_factory=dict)
-    allowances: dict[tuple[str, str, str], Body] = field(default_factory=dict)
-    runs: dict[str, Body] = field(default_factory=dict)
-    charges: dict[str, Body] = field(default_factory=dict)
-    lines: dict[str, list[Body]] = field(default_factory=dict)
-    outbox: dict[str, Body] = field(default_factory=dict)
-
-    def play(self, row: Body) -> Iterator[str]:
-        """Take one event; yields what is wrong with it."""
-        steps: dict[str, Callable[[Body, Body], Iterator[str]]] = {
-            "account-opened": self._opened,
-            "admitted": self._admitted,
-            "run-opened": self._run,
-            "reserved": self._reserved,
-            "committed": self._settled,
-            "forfeited": self._settled,
-            "aborted": self._settled,
-            "published": self._published,
-            "migrated": self._migrated,
-        }
-        try:
-            for problem in steps[row["kind"]](row, json.loads(row["body"])):
-                yield f"history: event {row['seq']} ({row['kind']}) {problem}"
-        except (KeyError, ValueError, TypeError, AttributeError):
-            yield f"history: event {row['seq']} cannot be read"
-
-    def _opened(self, _: Body, body: Body) -> Iterator[str]:
-        if body["name"] in self.accounts:
-            yield f"opens {body['name']!r} a second time"
-        terms = {"rdp_order" if key == "order" else key: value for key, value in body.items()}
-        balances = {"spent_units": 0, "held_units": 0, "delta_spent_units": 0}
-        self.accounts[body["name"]] = {**FIRST_TERMS, **terms, **balances, "state": "open", "policy": 0}
-
-    def _admitted(self, _: Body, body: Body) -> Iterator[str]:
-        run = body["run"]
-        if run in self.admissions:
-            yield f"admits run {run!r} a second time"
-        self.admissions[run] = {name: body[name] for name in ("run", "digest", "delta", "noise_at")}
-        for epsilon, accountant, epsilon_units, delta_units, counts, names in body["lines"]:
-            for name in names:
-                self.accounts[name]["spent_units"] += epsilon_units
-                self.accounts[name]["delta_spent_units"] += delta_units
-                terms = {"epsilon": epsilon, "accountant": accountant}
-                units = {"epsilon_units": epsilon_units, "delta_units": delta_units}
-                self.paid[run, name] = {"run": run, "account": name, **terms, **units, "derived": not counts}
-                for key, count in counts:
-                    entry = {"run": run, "account": name, "key": key, "allowed": count, "held": 0, "spent": 0}
-                    self.allowances[run, name, key] = entry
-
-    def _run(self, _: Body, body: Body) -> Iterator[str]:
-        if body["fence"] != self.runs.get(body["run"], {"fence": 0})["fence"] + 1:
-            yield f"gives run {body['run']!r} the wrong fence"
-        self.runs[body["run"]] = {"name": body["run"], "fence": body["fence"]}
-
-    def _reserved(self, row: Body, body: Body) -> Iterator[str]:
-        txid = row["txid"]
-        if txid in self.charges:
-            yield f"reserves {txid} a second time"
-        if body["fence"] != self.runs[body["run"]]["fence"]:
-            yield "was written by an owner that had been replaced"
-        terms = {key: body[key] for key in ("run", "round", "purpose", "fence", "test")}
-        self.charges[txid] = {"txid": txid, **terms, "state": "reserved", "reserved_at": row["ts"], "settled_at": None}
-        self.lines[txid] = [
-            {"txid": txid, "account": name, "key": key, "count": count, "units": units, "derived": derived}
-            for derived, lines in ((False, body["lines"]), (True, body.get("above", [])))
-            for key, count, units, names in lines
-            for name in names
-        ]
-        for line in self.lines[txid]:
-            balance, unit, amount = self._balance(line, body["run"])
-            balance[f"held{unit}"] += amount
-
-    def _balance(self, line: Body, run: str) -> tuple[Body, str, int]:
-        """What a line draws on, and how much: the run's allowance, or the account's filter."""
-        if line["units"] is None:
-            return self.allowances[run, line["account"], line["key"]], "", line["count"]
-        return self.accounts[line["account"]], "_units", line["units"]
-
-    def _settled(self, row: Body, body: Body) -> Iterator[str]:
-        txid = row["txid"]
-        charge = self.charges[txid]
-        if charge["state"] != "reserved":
-            yield f"settles {txid}, which is {charge['state']}"
-        charge.update(state=row["kind"], settled_at=row["ts"])
-        for line in self.lines[txid]:
-            balance, unit, amount = self._balance(line, charge["run"])
-            balance[f"held{unit}"] -= amount
-            balance[f"spent{unit}"] += 0 if row["kind"] == "aborted" else amount
-        if row["kind"] == "committed":
-            self.outbox[txid] = {"txid": txid, "sha256": body["sha256"], "published_at": None}
-
-    def _published(self, row: Body, body: Body) -> Iterator[str]:
-        if row["txid"] not in self.outbox:
-            yield f"publishes {row['txid']}, which was not committed"
-            return
-        if self.outbox[row["txid"]]["sha256"] != body["sha256"]:
-            yield f"publishes other bytes than {row['txid']} committed"
-        self.outbox[row["txid"]]["published_at"] = row["ts"]
-
-    def _migrated(self, _: Body, body: Body) -> Iterator[str]:
-        if body["from"] >= body["to"]:
-            yield "leads back to an earlier layout"
-
-    def overdrawn(self) -> Iterator[str]:
-        """Limits that the history itself breaks."""
-        for name, item in self.accounts.items():
-            if item["spent_units"] + item["held_units"] > item["limit_units"]:
-                yield f"account {name!r}: more epsilon was spent than its limit"
-            if item["delta_spent_units"] > item["delta_limit_units"]:
-                yield f"account {name!r}: more delta was spent than its limit"
-        for (run, name, key), item in self.allowances.items():
-            if item["held"] + item["spent"] > item["allowed"]:
-                yield f"account {name!r}: run {run!r} released {key} more often than its plan allows"
-
-    def underpriced(self) -> Iterator[str]:
-        """Prices below what today's accountant computes."""
-        terms = {name: _account(item) for name, item in self.accounts.items()}
-        plans: dict[tuple[str, str], list[tuple[str, int]]] = {}
-        for (run, name, key), item in self.allowances.items():
-            plans.setdefault((run, name), []).append((key, item["allowed"]))
-        for (run, name), counts in plans.items():
-            price = pricing.price(tuple(sorted(counts)), self.admissions[run]["delta"], terms[name].adjacency)
-            if self.paid[run, name]["epsilon_units"] < amounts.charge("verify", price.epsilon, amounts.EPSILON):
-                yield f"account {name!r}: the plan of run {run!r} costs epsilon={price.epsilon:.6g}, less was charged"
-        for (run, name), paid in self.paid.items():
-            if paid["derived"]:
-                leaves = {leaf: tuple(sorted(counts)) for (r, leaf), counts in plans.items() if r == run}
-                worst = scopes.plan_price(name, leaves, self.admissions[run]["delta"], terms).epsilon
-                if paid["epsilon_units"] < amounts.charge("verify", worst, amounts.EPSILON):
-                    yield f"account {name!r}: the plan of run {run!r} costs epsilon={worst:.6g}, less was charged"
-        for line in (line for lines in self.lines.values() for line in lines if line["units"] is not None):
-            account = terms[line["account"]]
-            if line["units"] < currencies.units(line["key"], account, line["count"]):
-                yield f"account {account.name!r}: the charge {line['txid']} costs more than was charged"
-
-    def tables(self) -> dict[Table, list[Body]]:
-        """The rows that each table must hold."""
-        return {
-            schema.account: list(self.accounts.values()),
-            schema.admission: list(self.admissions.values()),
-            schema.admission_line: list(self.paid.values()),
-            schema.allowance: list(self.allowances.values()),
-            schema.run: list(self.runs.values()),
-            schema.charge: list(self.charges.values()),
-            schema.charge_line: [line for lines in self.lines.values() for line in lines],
-            schema.outbox: list(self.outbox.values()),
-        }
-
-
-def _account(item: Body) -> Account:
-    return Account.of({**{name: item[name] for name in reading.TERMS}, "order": item["rdp_order"]})
 
 
 _NUMBERS = {
