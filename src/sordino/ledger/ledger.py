@@ -10,25 +10,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from sqlalchemy import Connection, insert, select, update
 
 from sordino.core import checks
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import NoiseAt
-from sordino.ledger import admission, amounts, charging, claim, currencies, history, pricing, reading, schema, scopes
-from sordino.ledger.account import PEOPLE, Account, Balance
-from sordino.ledger.claim import Claim
-from sordino.ledger.history import Entry
-from sordino.ledger.reading import Charge
-from sordino.ledger.store import Store
+from sordino.ledger import admission, charging, history, pricing, reading, schema, scopes
+from sordino.ledger.account import PEOPLE
+from sordino.ledger.governed import Governed
 from sordino.privacy import events
 from sordino.privacy.permits import Line, Reservation, mint_reservation
 
 
-class Ledger:
+class Ledger(Governed):
     """Accounts and what was charged to them, in one durable file.
 
     One object belongs to one process. A run's charges are written by the object that opened it last: `open_run`
@@ -44,53 +39,9 @@ class Ledger:
     """
 
     def __init__(self, path: str | Path, *, read_only: bool = False, busy_s: float = 30.0) -> None:
-        self._store = Store(path, read_only=read_only, busy_s=busy_s)
+        super().__init__(path, read_only=read_only, busy_s=busy_s)
         self._fences: dict[str, int] = {}
         self._open: dict[str, tuple[str, Reservation]] = {}
-        self._terms: dict[str, tuple[int, Account]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give the file back."""
-        self._store.close()
-
-    def open_account(self, account: Account) -> None:
-        """Open an account; opening it again with the same terms changes nothing.
-
-        Raises:
-            PrivacyError: It is open with other terms: a limit that can be raised is no limit.
-        """
-        self.open_accounts([account])
-
-    def open_accounts(self, accounts: Iterable[Account]) -> None:
-        """Open many accounts in one transaction: all or none (see `open_account`)."""
-        asked = [(account, _limits(account)) for account in accounts]
-        with self._store.write() as db:
-            known = {name: terms for name, (_, terms) in reading.accounts(db).items()}
-            for account, limits in asked:
-                if known.get(account.name, account) != account:
-                    raise PrivacyError.about(
-                        "ledger", "is open with other terms", "they never change", account=account.name
-                    )
-                if account.name not in known:
-                    scopes.check(account, known)
-                    terms = account.terms()
-                    row = {"rdp_order" if name == "order" else name: value for name, value in terms.items()}
-                    db.execute(insert(schema.account).values(**row, **limits))
-                    history.append(db, "account-opened", {**terms, **limits})
-                    known[account.name] = account
-
-    def accounts(self) -> list[Account]:
-        """All accounts, by name."""
-        with self._store.read() as db:
-            return [terms for _, terms in reading.accounts(db).values()]
 
     def admit(
         self,
@@ -228,11 +179,6 @@ class Ledger:
             charging.settle(db, txid, run, "committed", {"sha256": digest})
             db.execute(insert(schema.outbox).values(txid=txid, sha256=digest, payload=bytes(artefact)))
 
-    def artefact(self, txid: str) -> bytes | None:
-        """The committed bytes of a charge: the same ones after any restart. None if not committed or published."""
-        with self._store.read() as db:
-            return reading.artefact(db, txid)
-
     def published(self, txid: str) -> None:
         """Note that the bytes have left, and drop them; their digest stays. Saying so again changes nothing.
 
@@ -282,53 +228,6 @@ class Ledger:
             charging.settle(db, txid, run, "aborted", {})
         self._open.pop(txid, None)
 
-    def state(self, txid: str) -> str | None:
-        """`reserved`, `committed`, `forfeited`, `aborted`, or None for a charge that does not exist."""
-        with self._store.read() as db:
-            return reading.state(db, txid)
-
-    def charges(self, run: str) -> list[Charge]:
-        """A run's charges, oldest first."""
-        with self._store.read() as db:
-            return reading.charges(db, run)
-
-    def runs(self) -> list[str]:
-        """Every run that was ever opened, by name."""
-        with self._store.read() as db:
-            return list(db.execute(select(schema.run.c.name).order_by(schema.run.c.name)).scalars())
-
-    def history(self) -> list[Entry]:
-        """Every event ever written, oldest first."""
-        with self._store.read() as db:
-            return history.entries(db)
-
-    def balance(self, account: str) -> Balance:
-        """What an account may lose, has lost and has left."""
-        number, terms = self._accounts([account])[account]
-        with self._store.read() as db:
-            return reading.balance(db, number, terms)
-
-    def claims(self, run: str) -> list[Claim]:
-        """What the run may have cost the people of each account that paid for it, by account name."""
-        with self._store.read() as db:
-            return claim.claims(db, run)
-
-    def claim(self, run: str, account: str) -> Claim:
-        """What the run may have cost the people of one account.
-
-        Raises:
-            PrivacyError: The account paid nothing for it.
-        """
-        with self._store.read() as db:
-            found = claim.claims(db, run, account)
-        if not found:
-            raise PrivacyError.about("claim", "paid nothing for this run", account=account, run=run)
-        return found[0]
-
-    def spent(self, run: str, account: str) -> float:
-        """ε of what the run has charged so far, for showing progress: never a guarantee (see `Claim`)."""
-        return self.claim(run, account).spent_so_far
-
     def _guard(self, db: Connection, run: str) -> None:
         mine = self._fences.get(run)
         if mine is None:
@@ -337,16 +236,6 @@ class Ledger:
             raise PrivacyError.about(
                 "ledger", "was taken over by a newer process; this one releases nothing more", run=run
             )
-
-    def _accounts(self, names: Iterable[str]) -> dict[str, tuple[int, Account]]:
-        names = list(names)
-        if not self._terms.keys() >= set(names):  # terms never change, so they are read once
-            with self._store.read() as db:
-                self._terms = reading.accounts(db)
-        for name in names:
-            if name not in self._terms:
-                raise ConfigError.about("ledger", "is not open", checks.nearest(name, self._terms), account=name)
-        return self._terms
 
     def _payable(self, names: Iterable[str], quotas: Sequence[str]) -> admission.Known:
         """All accounts, if the named ones can be charged: they contain no others, and quotas are of no people."""
@@ -375,15 +264,6 @@ class Ledger:
             number, terms = known[name]
             items.append(charging.priced(Line(name, terms.unit, key, count), terms, number))
         return [*items, *charging.above(items, quotas, known)]
-
-
-def _limits(account: Account) -> dict[str, int]:
-    where = f"account {account.name!r}"
-    epsilon = amounts.limit(where, account.epsilon, amounts.EPSILON)
-    return {
-        "limit_units": currencies.limit(account) if account.live else epsilon,
-        "delta_limit_units": amounts.limit(where, account.delta, amounts.DELTA) if account.delta else 0,
-    }
 
 
 def transaction(run: str, round: int | None, purpose: str, digest: str, *part: str | int) -> str:  # noqa: A002 - as above
