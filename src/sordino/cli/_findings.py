@@ -74,7 +74,8 @@ def _table(found: Sequence[Finding], promise: Promise | None) -> Table:
         bound, sure, of = "", "", ""
         if f.lower_bound is not None:
             bound, sure = f"{f.lower_bound:.3g}", f"{f.confidence:.4g}"
-            of = number((f.promise or promise).epsilon) if f.promise or promise else "none"
+            attacked = f.promise or promise
+            of = number(attacked.epsilon) if attacked is not None else "none"
         verdict = f"[{COLOUR[f.verdict]}]{f.verdict}[/]"
         table.add_row(f.attack, f.grade, verdict, bound, sure, of, f"{f.cpu_seconds:.1f}")
     return table

@@ -56,13 +56,26 @@ def command() -> None:
 @command.command("run", hidden=True)
 @click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
 @as_json
-@click.option("--attacks", "names", default="", metavar="A,B", help="Only these; see `sordino list attacks`.")
+@click.option(
+    "--attacks", "names", default="", metavar="A,B", help="Only these: `sensor`, or of `sordino list attacks`."
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="An option of an attack, e.g. --set lira.targets=16"
+)
 @click.option("--minutes", default=10.0, help="Leave out attacks that would repeat trainings for longer.")
 @click.option("--seed", default=0, help="Of the audit's own choices.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="The run's ledger, where it is not in its folder.")
 @click.pass_context
 def run(
-    ctx: click.Context, folder: Path, *, as_json: bool, names: str, minutes: float, seed: int, ledger: Path | None
+    ctx: click.Context,
+    folder: Path,
+    *,
+    as_json: bool,
+    names: str,
+    overrides: tuple[str, ...],
+    minutes: float,
+    seed: int,
+    ledger: Path | None,
 ) -> None:
     """Attack a finished run.
 
@@ -77,10 +90,10 @@ def run(
     from sordino.audit.findings import to_plain
     from sordino.audit.page import page
     from sordino.cli._findings import show_costs, show_findings
-    from sordino.experiment.audits.auditing import audit, costs, write
+    from sordino.experiment.audits.auditing import audit, choice, costs, write
     from sordino.experiment.audits.opening import open_run
 
-    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    chosen = choice([name.strip() for name in names.split(",") if name.strip()], overrides)
     audited = open_run(folder, ledger=ledger, seed=seed)
     planned = costs(audited, chosen)
     if not as_json:

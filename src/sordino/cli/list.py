@@ -29,9 +29,10 @@ def command(kind: str | None, *, as_json: bool) -> None:
     if as_json:
         echo_json(found)
         return
+    width = max(len(entry["name"]) for entries in found.values() for entry in entries)
     for name, entries in found.items():
         click.secho(name, bold=True)
         for entry in entries:
-            click.echo(f"  {entry['name']:<18} {entry['summary']}")
+            click.echo(f"  {entry['name']:<{width}} {entry['summary']}")
             if kind is not None:
-                click.echo(f"  {'':<18} e.g. {entry['toml']}")
+                click.echo(f"  {'':<{width}} e.g. {entry['toml']}")

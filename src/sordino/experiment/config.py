@@ -338,7 +338,7 @@ def parse(text: str, overrides: tuple[str, ...] = ()) -> Experiment:
     """
     table = _toml(text, "experiment")
     for assignment in overrides:
-        _override(table, assignment)
+        override(table, assignment)
     return tables.build(Experiment, table, "experiment")
 
 
@@ -376,7 +376,12 @@ def _toml(text: str, where: str) -> dict[str, Any]:
         raise ConfigError.about(where, f"is not valid TOML: {problem}") from None
 
 
-def _override(table: dict[str, Any], assignment: str) -> None:
+def override(table: dict[str, Any], assignment: str) -> None:
+    """Set one key of a nested table by an assignment such as `privacy.epsilon=1.0`, in TOML syntax.
+
+    Raises:
+        ConfigError: It is no assignment, or leads through something that is no table.
+    """
     key, found, value = assignment.partition("=")
     if not found or not key.strip():
         raise ConfigError.about("--set", "must look like privacy.epsilon=1.0", assignment=assignment)

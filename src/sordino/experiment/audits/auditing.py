@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sordino.audit import findings
 from sordino.audit.attacks import Attack, Kind, Progress, attacks
-from sordino.audit.findings import Finding
+from sordino.audit.findings import Finding, Grade
+from sordino.audit.sensor.finding import NAME as SENSOR
+from sordino.audit.sensor.finding import finding
 from sordino.audit.subjects import DoesNotFit
 from sordino.core.checks import one_of
+from sordino.experiment import config
+from sordino.experiment.audits import sensor
 from sordino.experiment.audits._audited import Audited
 
 FOLDER = "findings"
@@ -47,44 +51,83 @@ class _Subjects:
         return self.made[kind]
 
 
-def costs(audited: Audited, names: Sequence[str] = ()) -> list[Cost]:
-    """What the attacks would take, cheapest first.
+@dataclass(frozen=True)
+class Choice:
+    """Which attacks, with their options.
 
     Args:
-        audited: The run.
-        names: The attacks; left out, all.
+        attacks: By name.
+        sensor: Also drive the run's own steps.
+        named: They were asked for by name, so they are run whatever they take.
+    """
+
+    attacks: Mapping[str, Attack]
+    sensor: bool
+    named: bool
+
+
+def choice(names: Sequence[str] = (), overrides: Sequence[str] = ()) -> Choice:
+    """The attacks that were asked for.
+
+    Args:
+        names: Of attacks, or `sensor`; left out, all.
+        overrides: Options such as `lira.mode="offline"`, in TOML syntax.
 
     Raises:
-        ConfigError: An attack is unknown.
+        ConfigError: An attack or an option is unknown, or an option has a wrong value.
     """
     for name in names:
-        one_of("audit", attacks.names(), attack=name)
+        one_of("audit", [*attacks.names(), SENSOR], attack=name)
+    wanted = [name for name in names or attacks.names() if name != SENSOR]
+    options: dict[str, Any] = {}
+    for assignment in overrides:
+        config.override(options, assignment)
+    for name in options:
+        one_of("audit", wanted, attack=name)
+    chosen = {name: attacks.build(name, options.get(name, {}), f"attack.{name}") for name in wanted}
+    return Choice(chosen, sensor=not names or SENSOR in names, named=bool(names))
+
+
+def costs(audited: Audited, chosen: Choice) -> list[Cost]:
+    """What the attacks would take, cheapest first."""
     took = (audited.folder.read("summary.json") or {}).get("cpu_seconds")
     found = []
-    for name in names or attacks.names():
-        trainings = getattr(attacks.example(name), "trainings", 0)
+    for name, attack in chosen.attacks.items():
+        trainings = getattr(attack, "trainings", 0)
         found.append(Cost(name, trainings, None if took is None else trainings * took))
     return sorted(found, key=lambda cost: (cost.trainings, cost.attack))
 
 
 def audit(
-    audited: Audited, names: Sequence[str] = (), *, minutes: float = 10.0, progress: Progress = lambda _: None
+    audited: Audited, chosen: Choice, *, minutes: float = 10.0, progress: Progress = lambda _: None
 ) -> Iterator[Finding]:
-    """One finding per attack; those that do not fit say why.
+    """One finding per attack, the sensor's first; those that do not fit say why.
 
     Args:
         audited: The run.
-        names: The attacks; left out, all. Those that are named are run whatever they take.
+        chosen: The attacks.
         minutes: Attacks that would repeat trainings for longer than this are left out, unless named.
         progress: Told what is being done.
     """
+    if chosen.sensor:
+        progress(SENSOR)
+        yield _sensor(audited)
     subjects = _Subjects(audited)
-    for cost in costs(audited, names):
-        attack = attacks.example(cost.attack)
-        if not names and cost.cpu_seconds is not None and cost.cpu_seconds > 60 * minutes:
+    for cost in costs(audited, chosen):
+        attack = chosen.attacks[cost.attack]
+        if not chosen.named and cost.cpu_seconds is not None and cost.cpu_seconds > 60 * minutes:
             yield findings.skipped(cost.attack, attack.grade, _too_long(cost))
             continue
         yield _run(cost.attack, attack, subjects, progress)
+
+
+def _sensor(audited: Audited) -> Finding:
+    """Is what runs what was accounted? The run's own steps, driven on made-up records."""
+    report = sensor.report(audited) if audited.promise is not None else None
+    if report is None:
+        reason = "nothing is promised" if audited.promise is None else "its steps release no gradients"
+        return findings.skipped(SENSOR, Grade.CONFORMANCE, f"{reason}, so there is nothing to drive.")
+    return finding(report, audited.promise)
 
 
 def _run(name: str, attack: Attack, subjects: _Subjects, progress: Progress) -> Finding:
