@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from sordino.audit.attacks import attacks
 from sordino.audit.findings import Verdict
 from sordino.audit.subjects import DoesNotFit
 from sordino.audit.subjects.message import NOTHING, Content
+from sordino.core.seeds import stream
 from sordino.experiment.audits._wires import Wire, single_step
 from sordino.experiment.audits.message import subject
 from sordino.experiment.audits.opening import open_run
@@ -156,3 +158,61 @@ def test_what_is_left_when_noise_is_subtracted_is_exact_to_the_grid(hospital):
     (one,) = wire.clipped([(batch.x, batch.y, None)])
     (other,) = replace(wire, seed=4).clipped([(batch.x, batch.y, None)])
     assert np.abs(one - other).max() < 2.0 ** (4 - min(GRID_BITS, 24)) * np.abs(one).max()
+
+
+WORDS = """
+name = "words"
+seed = 1
+rounds = 1
+[data.text]
+path = '{folder}/rows.jsonl'
+messages = "messages"
+client = "site"
+public = true
+[model.causal_lm]
+base = '{folder}/base'
+length = 32
+adapter = {{ lora = {{ rank = 48 }} }}
+[privacy]
+noise_multiplier = 0.1
+silos_per_person = 1
+[local]
+lr = 0.05
+clip = 1.0
+[strategy.fedavg]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_adapters_of_a_language_model_give_texts_back_unless_there_is_noise(tmp_path, family):
+    """LoRA of a rank above the number of tokens, in round 1, by the model, adapter and exit of a whole run."""
+    pytest.importorskip("peft")
+    import tiny_lm
+    import tiny_tokenizer
+
+    width = {"n_embd": 128} if family == "gpt2" else {"hidden_size": 128}
+    tiny_lm.tiny(tiny_tokenizer.write(tmp_path / "base", vocabulary=300), family, vocab_size=300, **width)
+    rng, words = stream(0, "words"), ["heart", "blood", "water", "doctor", "film", "question", "rest"]
+    rows = [
+        {
+            "site": f"s{i % 2}",
+            "messages": [
+                {"role": "user", "content": str(rng.choice(words))},
+                {"role": "assistant", "content": str(rng.choice(words))},
+            ],
+        }
+        for i in range(24)
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    file = tmp_path / "words.toml"
+    file.write_text(WORDS.format(folder=tmp_path))
+    message = subject(open_run(ran(file).folder))
+    finding = attacks.example("token_span").run(message, lambda _: None)
+    figures = {name: figure.value for name, figure in finding.figures.items()}
+    assert message.content is Content.TEXT
+    assert finding.verdict is Verdict.HOLDS
+    assert figures["recall clip"] >= 0.6
+    assert figures["precision clip"] >= 0.98
+    assert figures["in place clip"] > 0.1  # some texts whole, others not from their beginning on
+    assert figures["recall run"] == figures["in place run"] == 0
