@@ -629,7 +629,7 @@ class TestFaults:
         """I15: the database cannot grow; the charge is undone and nothing is handed out."""
         ready(ledger)
         reservation = ledger.reserve("t", "run", 0, "train", lines("silo"))
-        with ledger._store._engine.connect() as db:
+        with ledger._store.engine.connect() as db:
             db.exec_driver_sql("PRAGMA max_page_count = 1")
         with pytest.raises(PrivacyError, match=r"full.*nothing was released"):
             ledger.commit(reservation, bytes(10**6))
@@ -667,7 +667,7 @@ class TestPlantedBugs:
         def work(run):
             ledger = CheckThenAct(factory.path)
             if not check:
-                with ledger._store._engine.connect() as db:
+                with ledger._store.engine.connect() as db:
                     db.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
             ledger.open_run(run)
             try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,14 +15,14 @@ from sordino.ledger.account import Account, Balance
 from sordino.ledger.claim import Claim
 from sordino.ledger.history import Entry
 from sordino.ledger.reading import Charge
-from sordino.ledger.store import Store
+from sordino.ledger.stores import Place, open_store
 
 
 class Answers:
     """A ledger's file and what it tells; see `Ledger`."""
 
-    def __init__(self, path: str | Path, *, read_only: bool = False, busy_s: float = 30.0) -> None:
-        self._store = Store(path, read_only=read_only, busy_s=busy_s)
+    def __init__(self, path: Place, *, read_only: bool = False, busy_s: float = 30.0) -> None:
+        self._store = open_store(path, read_only=read_only, busy_s=busy_s)
         self._terms: dict[str, tuple[int, Account]] = {}
 
     def __enter__(self) -> Self:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -19,6 +18,7 @@ from sordino.core.types import NoiseAt
 from sordino.ledger import admission, charging, history, pricing, reading, schema, scopes
 from sordino.ledger.account import PEOPLE
 from sordino.ledger.governed import Governed
+from sordino.ledger.stores import Place
 from sordino.privacy import events
 from sordino.privacy.permits import Line, Reservation, mint_reservation
 
@@ -30,7 +30,7 @@ class Ledger(Governed):
     raises the run's fence, and whoever holds an older one is refused.
 
     Args:
-        path: The file; made if it does not exist, unless `read_only`.
+        path: The file, or `postgresql://user@host/database`; made if nothing is there, unless `read_only`.
         read_only: Answer questions only.
         busy_s: How long to wait for another process's transaction, in seconds.
 
@@ -38,7 +38,7 @@ class Ledger(Governed):
         PrivacyError: The file cannot be used; every method raises it too, and then nothing was released.
     """
 
-    def __init__(self, path: str | Path, *, read_only: bool = False, busy_s: float = 30.0) -> None:
+    def __init__(self, path: Place, *, read_only: bool = False, busy_s: float = 30.0) -> None:
         super().__init__(path, read_only=read_only, busy_s=busy_s)
         self._fences: dict[str, int] = {}
         self._open: dict[str, tuple[str, Reservation]] = {}

@@ -10,7 +10,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Table, select
@@ -18,7 +17,7 @@ from sqlalchemy import Connection, Table, select
 from sordino.core.errors import PrivacyError
 from sordino.ledger import history, schema
 from sordino.ledger.replay import Body, Replay
-from sordino.ledger.store import GENESIS, Store
+from sordino.ledger.stores import GENESIS, Place, open_store
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Report:
     counts: dict[str, int]
 
 
-def verify(path: str | Path, *, expect: Sequence[str] = (), reprice: bool = False) -> Report:
+def verify(path: Place, *, expect: Sequence[str] = (), reprice: bool = False) -> Report:
     """Check a ledger file without writing to it.
 
     Args:
@@ -42,7 +41,7 @@ def verify(path: str | Path, *, expect: Sequence[str] = (), reprice: bool = Fals
         The problems in plain words; none if the file agrees with itself. A file that cannot be read is a problem too.
     """
     try:
-        store = Store(path, read_only=True)
+        store = open_store(path, read_only=True)
     except PrivacyError as error:
         return Report(ok=False, problems=(str(error),), counts={})
     try:

@@ -64,7 +64,7 @@ def coordinate(folder, run, seed, share):
 
     history.append = torn
     ledger = Ledger(folder / "ledger.db")
-    event.listen(ledger._store._engine, "commit", lambda _: fate.point())
+    event.listen(ledger._store.engine, "commit", lambda _: fate.point())
     ledger.open_run(run)
     ledger.forfeit_open(run)
     for charge in ledger.charges(run):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import Adjacency, Unit
 from sordino.ledger import Account, Claim, Ledger, amounts
-from sordino.ledger.store import Store
+from sordino.ledger.stores.sqlite import SQLite
 
 TERMS = {"name": "silo", "unit": Unit.RECORD, "adjacency": Adjacency.ADD_REMOVE, "epsilon": 8.0, "delta": 1e-5}
 
@@ -128,7 +128,7 @@ class TestClaim:
 class TestStore:
     def test_the_file_is_durable(self, tmp_path):
         """I11: WAL with full sync, and foreign keys; NORMAL would lose commits with the power."""
-        store = Store(tmp_path / "ledger.db")
+        store = SQLite(tmp_path / "ledger.db")
         with store.read() as db:
             asked = ("journal_mode", "synchronous", "foreign_keys")
             answers = [db.exec_driver_sql(f"PRAGMA {pragma}").scalar() for pragma in asked]
@@ -137,7 +137,7 @@ class TestStore:
 
     def test_a_failed_block_writes_nothing(self, tmp_path):
         """Any error undoes the whole transaction."""
-        store = Store(tmp_path / "ledger.db")
+        store = SQLite(tmp_path / "ledger.db")
 
         def fail():
             with store.write() as db:
@@ -154,26 +154,26 @@ class TestStore:
     def test_only_a_local_file_is_a_ledger(self, path):
         """Memory is not durable; other databases are not built yet."""
         with pytest.raises(ConfigError, match="local disk"):
-            Store(path)
+            SQLite(path)
 
     def test_a_missing_folder_is_one_line(self, tmp_path):
         """I15: a file that cannot be made refuses without a traceback of the database."""
         with pytest.raises(PrivacyError, match=r"unable to open.*nothing was released"):
-            Store(tmp_path / "none" / "ledger.db")
+            SQLite(tmp_path / "none" / "ledger.db")
 
     def test_a_ledger_of_another_layout_is_not_touched(self, tmp_path):
         """An unknown version is refused, not migrated by guess."""
-        store = Store(tmp_path / "ledger.db")
+        store = SQLite(tmp_path / "ledger.db")
         with store.write() as db:
             db.exec_driver_sql("DROP TRIGGER head_forward")
             db.exec_driver_sql("UPDATE head SET version = 99")
         store.close()
         with pytest.raises(PrivacyError, match="another layout"):
-            Store(tmp_path / "ledger.db")
+            SQLite(tmp_path / "ledger.db")
 
     def test_a_forked_child_does_not_inherit_the_ledger(self, tmp_path, monkeypatch):
         """It would hold its parent's fence and file handle."""
-        store = Store(tmp_path / "ledger.db")
+        store = SQLite(tmp_path / "ledger.db")
         with monkeypatch.context() as child:
             child.setattr(os, "getpid", lambda: -2)
             with pytest.raises(PrivacyError, match="fork"):
@@ -182,9 +182,9 @@ class TestStore:
 
     def test_a_read_only_medium_can_be_read(self, tmp_path, monkeypatch):
         """Years later a ledger may lie where no lock file can be made."""
-        Store(tmp_path / "ledger.db").close()
+        SQLite(tmp_path / "ledger.db").close()
         monkeypatch.setattr(os, "access", lambda *_: False)
-        store = Store(tmp_path / "ledger.db", read_only=True)
+        store = SQLite(tmp_path / "ledger.db", read_only=True)
         with store.read() as db:
             assert db.exec_driver_sql("SELECT seq FROM head").scalar() == 0
         store.close()
