@@ -102,7 +102,7 @@ def _verdict(found: Sequence[Finding], promise: Promise | None) -> None:
     refuted = [finding.attack for finding in found if finding.verdict is Verdict.REFUTED]
     leaks = [finding.attack for finding in found if finding.verdict is Verdict.LEAKS]
     if refuted:
-        click.secho(f"\nREFUTED by {', '.join(refuted)}: do not use this model as private.", fg="red", bold=True)
+        click.secho(f"\nREFUTED by {', '.join(refuted)}.", fg="red", bold=True)
     elif leaks:
         click.secho(f"\nleaks, by {', '.join(leaks)}" + ("" if promise else "; nothing was promised"), fg="yellow")
     else:

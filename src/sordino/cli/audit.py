@@ -65,9 +65,7 @@ def command() -> None:
 @click.option("--minutes", default=10.0, help="Leave out attacks that would repeat trainings for longer.")
 @click.option("--seed", default=0, help="Of the audit's own choices.")
 @click.option("--ledger", type=click.Path(path_type=Path), help="The run's ledger, where it is not in its folder.")
-@click.pass_context
 def run(
-    ctx: click.Context,
     folder: Path,
     *,
     as_json: bool,
@@ -87,9 +85,10 @@ def run(
       sordino audit runs/heart-1a2b3c4d
       sordino audit runs/heart-1a2b3c4d --attacks lira,rmia --minutes 60
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
-    from sordino.audit.findings import to_plain
+    from sordino.audit.findings import Verdict, to_plain
     from sordino.audit.page import page
     from sordino.cli._findings import show_costs, show_findings
+    from sordino.core.errors import VerificationError
     from sordino.experiment.audits.auditing import audit, choice, costs, write
     from sordino.experiment.audits.opening import open_run
 
@@ -107,8 +106,9 @@ def run(
         echo_json([to_plain(finding) for finding in found])
     else:
         show_findings(audited.promise, found, audited.folder.path)
-    if any(finding.verdict == "refuted" for finding in found):
-        ctx.exit(5)
+    refuted = [finding.attack for finding in found if finding.verdict is Verdict.REFUTED]
+    if refuted:
+        raise VerificationError.about("audit", "refute the claim", "do not use this model as private", attacks=refuted)
 
 
 @contextmanager
