@@ -113,7 +113,7 @@ class Share:
             if not bool(kept.all()):
                 rows = torch.where(kept[:, None], rows, 0.0)
             if rows.numel() <= CACHED:
-                return weights @ rows.double()
+                return torch.mv(rows.double().T, weights)
             total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
             for block, each in zip(_wide(rows), torch.split(weights, _rows_at_once(rows)), strict=True):
                 total.addmv_(block.T, each)
@@ -166,7 +166,7 @@ def _squares(rows: Tensor) -> Tensor:
         if bool(((squares > 1e-20) & (squares < 1e20)).all()):
             return squares * (1 + 2e-6)  # more than rounding in sums this short can hide
     if rows.numel() <= CACHED:
-        return torch.linalg.vector_norm(rows.double(), dim=1).square()
+        return rows.double().square().sum(1)
     return torch.cat([torch.linalg.vector_norm(block, dim=1) for block in _wide(rows)]).square()
 
 
