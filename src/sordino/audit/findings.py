@@ -128,6 +128,11 @@ def skipped(attack: str, grade: Grade, reason: str) -> Finding:
     )
 
 
+def file_of(finding: Finding, picture: Picture) -> str:
+    """Where a picture lies in the run folder: those that may not leave the silo apart from the others."""
+    return f"findings/{'local/' if finding.local else ''}{picture.name}"
+
+
 def to_plain(finding: Finding) -> dict[str, Any]:
     """A finding as JSON-able values; pictures by name."""
     promise = finding.promise
@@ -145,7 +150,7 @@ def to_plain(finding: Finding) -> dict[str, Any]:
             for name, f in finding.figures.items()
         },
         "curves": {name: {k: [_finite(v) for v in vs] for k, vs in c.items()} for name, c in finding.curves.items()},
-        "pictures": [{"file": f"findings/{p.name}", "caption": p.caption} for p in finding.pictures],
+        "pictures": [{"file": file_of(finding, p), "caption": p.caption} for p in finding.pictures],
         "causes": list(finding.causes),
         "local": finding.local,
         "cpu_seconds": round(finding.cpu_seconds, 3),

@@ -19,9 +19,6 @@ from sordino.experiment import config
 from sordino.experiment.audits import sensor
 from sordino.experiment.audits._audited import Audited
 
-FOLDER = "findings"
-"""Where a run folder keeps the pictures."""
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -147,9 +144,9 @@ def _too_long(cost: Cost) -> str:
 
 def write(audited: Audited, found: Sequence[Finding]) -> None:
     """`findings.json` and the pictures, into the run folder."""
-    pictures = [picture for finding in found for picture in finding.pictures]
-    if pictures:
-        (audited.folder.path / FOLDER).mkdir(exist_ok=True)
-    for picture in pictures:
-        (audited.folder.path / FOLDER / picture.name).write_bytes(picture.png)
-    audited.folder.write("findings.json", [findings.to_plain(finding) for finding in found])
+    for one in found:
+        for picture in one.pictures:
+            file = audited.folder.path / findings.file_of(one, picture)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(picture.png)
+    audited.folder.write("findings.json", [findings.to_plain(one) for one in found])
