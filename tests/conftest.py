@@ -7,7 +7,11 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import contextlib
+import importlib.util
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -96,3 +100,24 @@ def tiny_tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import tiny_tokenizer
 
     return tiny_tokenizer.write(tmp_path_factory.mktemp("bases") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[Any]:
+    """A real PostgreSQL server of this session. Where tests must be complete (CI=true), its absence is a failure."""
+    path = Path(__file__).parents[1] / "benchmarks" / "private_postgresql.py"
+    spec = importlib.util.spec_from_file_location("private_postgresql", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["private_postgresql"] = module
+    spec.loader.exec_module(module)
+    if module.binaries() is None:
+        missing = "no PostgreSQL server on this machine; apt-get install postgresql"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
+    with module.server(in_memory=True) as server:
+        yield server
+
+
+@pytest.fixture
+def postgresql(postgresql_server: Any) -> str:
+    """The URL of an empty PostgreSQL schema."""
+    return postgresql_server.fresh()

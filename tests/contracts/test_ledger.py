@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import sqlite3
+import subprocess
 import threading
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from sordino.core.errors import BudgetRefused, ConfigError, PrivacyError
 from sordino.core.types import Adjacency, Unit
-from sordino.ledger import Account, Claim, Ledger, charging, transaction, verify
+from sordino.ledger import Account, Claim, Ledger, charging, pricing, transaction, verify
 from sordino.privacy import accounting, events
 from sordino.privacy.doors import Door
 from sordino.privacy.noise import SeededNoise, SystemNoise
@@ -36,25 +38,88 @@ def lines(*names, count=1, key=KEY):
     return [Line(name, Unit.RECORD, key, count) for name in names]
 
 
-@pytest.fixture(params=["sqlite"])
+class Factory:
+    """Opens one and the same ledger any number of times: `factory()`; `factory.place` for verification."""
+
+    busy = ""
+    full = ""
+
+    def __init__(self, place):
+        self.place, self.opened = place, []
+
+    def __call__(self, **options):
+        ledger = Ledger(self.place, **options)
+        self.opened.append(ledger)
+        return ledger
+
+    def check(self):
+        report = verify(self.place)
+        assert report.problems == ()
+        return report
+
+
+class OnSQLite(Factory):
+    busy, full = "database is locked", "full"
+
+    @contextlib.contextmanager
+    def locked(self):
+        """Another process that writes, and does not end."""
+        other = sqlite3.connect(self.place, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+        other.close()
+
+    def unchecked(self, ledger):
+        """Without the tables' CHECKs."""
+        with ledger._store.engine.connect() as db:
+            db.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+
+    def fill(self, ledger):
+        """No room for another page."""
+        with ledger._store.engine.connect() as db:
+            db.exec_driver_sql("PRAGMA max_page_count = 1")
+
+
+class OnPostgreSQL(Factory):
+    busy, full = "lock timeout", "could not (extend|write)"
+
+    @contextlib.contextmanager
+    def connected(self):
+        import psycopg
+
+        with contextlib.closing(psycopg.connect(self.place, autocommit=True)) as other:
+            yield other
+
+    @contextlib.contextmanager
+    def locked(self):
+        with self.connected() as other, other.transaction(force_rollback=True):
+            other.execute("SELECT seq FROM head FOR UPDATE")
+            yield
+
+    def unchecked(self, ledger):
+        with self.connected() as other, other.transaction():
+            other.execute("LOCK TABLE account IN ACCESS EXCLUSIVE MODE")
+            names = "SELECT conname FROM pg_constraint WHERE conrelid = 'account'::regclass AND contype = 'c'"
+            for (name,) in other.execute(names).fetchall():
+                other.execute(f"ALTER TABLE account DROP CONSTRAINT {name}")
+
+    def fill(self, ledger):
+        """The server's process may let no file grow beyond three million bytes."""
+        from private_postgresql import owner
+
+        with ledger._store.engine.connect() as db:
+            pid = db.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        subprocess.run(["prlimit", "--pid", str(pid), "--fsize=3000000:"], check=True, **owner())
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
 def factory(request, tmp_path):
-    """Opens one and the same ledger any number of times: `factory()`; `factory.path` for verification."""
-
-    class Factory:
-        path = tmp_path / "ledger.db"
-        opened: tuple[Ledger, ...] = ()
-
-        def __call__(self, **options):
-            ledger = Ledger(self.path, **options)
-            self.opened = (*self.opened, ledger)
-            return ledger
-
-        def check(self):
-            report = verify(self.path)
-            assert report.problems == ()
-            return report
-
-    made = Factory()
+    """The ledger's database: every test below holds on both."""
+    if request.param == "sqlite":
+        made = OnSQLite(tmp_path / "ledger.db")
+    else:
+        made = OnPostgreSQL(request.getfixturevalue("postgresql"))
     yield made
     for ledger in made.opened:
         ledger.close()
@@ -71,6 +136,11 @@ def ready(ledger, run="run", names=("silo",), count=10, **terms):
     ledger.admit(run, "digest", {name: [(STEP, count)] for name in names}, DELTA, noise_at="silo")
     ledger.open_run(run)
     return ledger
+
+
+def charged(ledger):
+    """The history without what was refused."""
+    return [entry for entry in ledger.history() if entry.kind != "refused"]
 
 
 def released(ledger, txid, run="run", names=("silo",), payload=b"noised"):
@@ -142,11 +212,11 @@ class TestAdmit:
     def test_one_poor_account_stops_all_and_the_refusal_says_what_fits(self, ledger, factory):
         """I4: no account pays if the last cannot; need, left and fit are named, and the fit is true."""
         ledger.open_accounts([account("a"), account("b"), account("z", epsilon=0.5)])
-        before = ledger.history()
+        before = charged(ledger)
         with pytest.raises(BudgetRefused, match=r"account 'z': .*epsilon=.* 0.5 of 0.5 is left; (\d+) of 400") as error:
             ledger.admit("run", "digest", {name: [(STEP, 400)] for name in "abz"}, DELTA, noise_at="silo")
         assert error.value.exit_code == 3
-        assert ledger.history() == before
+        assert charged(ledger) == before
         assert {ledger.balance(name).epsilon_used for name in "abz"} == {0.0}
         fits = int(str(error.value).split("; ")[1].split()[0])
         cost = [
@@ -211,7 +281,7 @@ class TestReserve:
 
     @pytest.mark.parametrize("currency", ["plan", "rdp"])
     def test_a_refused_charge_leaves_no_line(self, ledger, factory, currency):
-        """I4: the poor account is the last one; history, charges and balances stay as they were."""
+        """I4: the poor account is the last one; charges and balances stay, and the history tells of the refusal only."""
         names = ("a", "z")
         if currency == "plan":
             ledger.open_accounts(map(account, names))
@@ -221,10 +291,10 @@ class TestReserve:
             poor = accounting.rdp_to_epsilon(2.5 * cost, 8.0, DELTA)
             ledger.open_accounts([account("a", currency="rdp"), account("z", currency="rdp", epsilon=poor)])
         ledger.open_run("run")
-        before = ledger.history(), ledger.balance("a"), ledger.balance("z")
+        before = charged(ledger), ledger.balance("a"), ledger.balance("z")
         with pytest.raises(BudgetRefused, match=r"account 'z': .* left.*; 2 .*would fit"):
             ledger.reserve("t", "run", 0, "train", lines(*names, count=3))
-        assert (ledger.history(), ledger.balance("a"), ledger.balance("z")) == before
+        assert (charged(ledger), ledger.balance("a"), ledger.balance("z")) == before
         assert ledger.state("t") is None
         ledger.reserve("t", "run", 0, "train", lines(*names, count=2))
         factory.check()
@@ -451,8 +521,8 @@ class TestClaims:
         seen = ledger.claim("run", "silo").ledger_sha256
         assert seen == ledger.history()[-1].hash
         released(ledger, "t")
-        assert verify(factory.path, expect=[seen]).ok
-        assert not verify(factory.path, expect=["f" * 64]).ok
+        assert verify(factory.place, expect=[seen]).ok
+        assert not verify(factory.place, expect=["f" * 64]).ok
 
     def test_claims_come_by_account_and_only_for_those_who_paid(self, ledger):
         """A run is silent about accounts it did not touch."""
@@ -466,6 +536,7 @@ class TestClaims:
     def test_progress_prices_each_list_of_events_once(self, ledger, monkeypatch):
         """A thousand accounts with the same events, asked over and over, cost one call of the accountant."""
         calls = []
+        pricing.price.cache_clear()  # the other database's turn asked the same
         real = accounting.best_epsilon
         monkeypatch.setattr(accounting, "best_epsilon", lambda *a, **k: calls.append(a) or real(*a, **k))
         names = [f"n{n}" for n in range(50)]
@@ -497,20 +568,24 @@ GAUSSIANS = st.tuples(st.sampled_from([0.05, 1.0]), st.sampled_from([1.0, 2.5]),
 NUMBER = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory):
-    path = tmp_path_factory.mktemp("shared") / "ledger.db"
-    with Ledger(path) as ledger:
-        yield path, ledger
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared(request, tmp_path_factory):
+    """A ledger that all examples of a property share: its place, and the ledger open."""
+    if request.param == "sqlite":
+        place = tmp_path_factory.mktemp("shared") / "ledger.db"
+    else:
+        place = request.getfixturevalue("postgresql_server").fresh()
+    with Ledger(place) as ledger:
+        yield place, ledger
 
 
 class Life:
     """Steps that a coordinator may take in any order, against a plan of four releases and a filter of a few."""
 
-    def __init__(self, path, n):
-        self.path, self.names, self.run = path, (f"x{n}", f"y{n}"), f"r{n}"
+    def __init__(self, place, n):
+        self.place, self.names, self.run = place, (f"x{n}", f"y{n}"), f"r{n}"
         self.waiting = []
-        self.ledger = Ledger(path)
+        self.ledger = Ledger(place)
         self.ledger.open_accounts([account(self.names[0]), account(self.names[1], 1.5, "rdp")])
         self.ledger.admit(self.run, "digest", {self.names[0]: [(STEP, 4)]}, DELTA, noise_at="silo")
         self.ledger.open_run(self.run)
@@ -539,7 +614,7 @@ class Life:
     def restart(self):
         self.ledger.close()
         self.waiting.clear()
-        self.ledger = Ledger(self.path)
+        self.ledger = Ledger(self.place)
         self.ledger.open_run(self.run)
 
 
@@ -587,28 +662,25 @@ class TestProperties:
     )
     def test_any_prefix_of_any_history_agrees_with_itself(self, shared, steps):
         """I1, I3: whatever the order of steps, balances equal the replay and no limit is broken."""
-        path, _ = shared
-        life = Life(path, next(NUMBER))
+        place, _ = shared
+        life = Life(place, next(NUMBER))
         for step in steps:
             getattr(life, step)()
         for name in life.names:
             balance = life.ledger.balance(name)
             assert balance.epsilon_used <= balance.epsilon_limit
         life.ledger.close()
-        assert verify(path).problems == ()
+        assert verify(place).problems == ()
 
 
 class TestFaults:
     def test_a_locked_database_refuses_in_one_line(self, factory):
         """I15: another process holds the write lock for too long; nothing is written."""
         ledger = ready(factory(busy_s=0.05))
-        other = sqlite3.connect(factory.path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(PrivacyError, match=r"database is locked.*nothing was released") as error:
+        refused = pytest.raises(PrivacyError, match=rf"{factory.busy}.*nothing was released")
+        with factory.locked(), refused as error:
             ledger.reserve("t", "run", 0, "train", lines("silo"))
         assert "\n" not in str(error.value)
-        other.execute("ROLLBACK")
-        other.close()
         assert ledger.state("t") is None
         ledger.reserve("t", "run", 0, "train", lines("silo"))
 
@@ -616,12 +688,8 @@ class TestFaults:
         """The charge stays reserved, so the same bytes are committed when the lock is gone."""
         ledger = ready(factory(busy_s=0.05))
         reservation = ledger.reserve("t", "run", 0, "train", lines("silo"))
-        other = sqlite3.connect(factory.path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(PrivacyError, match="locked"):
+        with factory.locked(), pytest.raises(PrivacyError, match=factory.busy):
             ledger.commit(reservation, b"x")
-        other.execute("ROLLBACK")
-        other.close()
         ledger.commit(reservation, b"x")
         assert ledger.artefact("t") == b"x"
 
@@ -629,10 +697,9 @@ class TestFaults:
         """I15: the database cannot grow; the charge is undone and nothing is handed out."""
         ready(ledger)
         reservation = ledger.reserve("t", "run", 0, "train", lines("silo"))
-        with ledger._store.engine.connect() as db:
-            db.exec_driver_sql("PRAGMA max_page_count = 1")
-        with pytest.raises(PrivacyError, match=r"full.*nothing was released"):
-            ledger.commit(reservation, bytes(10**6))
+        factory.fill(ledger)
+        with pytest.raises(PrivacyError, match=rf"{factory.full}.*nothing was released"):
+            ledger.commit(reservation, os.urandom(4 * 10**6))
         assert (ledger.state("t"), ledger.artefact("t")) == ("reserved", None)
         factory.check()
 
@@ -665,10 +732,9 @@ class TestPlantedBugs:
                 return super().reserve(*arguments)
 
         def work(run):
-            ledger = CheckThenAct(factory.path)
+            ledger = CheckThenAct(factory.place)
             if not check:
-                with ledger._store.engine.connect() as db:
-                    db.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+                factory.unchecked(ledger)
             ledger.open_run(run)
             try:
                 ledger.reserve(run, run, 0, "train", lines("silo"))
@@ -697,7 +763,7 @@ class TestPlantedBugs:
     def test_without_both_guards_verify_says_overspent(self, factory, monkeypatch):
         """The test can fail: with guard and CHECK gone both are paid, and replaying the history tells."""
         assert self.race(factory, monkeypatch, guard=False, check=False) == ["paid", "paid"]
-        assert any("more epsilon was spent than its limit" in problem for problem in verify(factory.path).problems)
+        assert any("more epsilon was spent than its limit" in problem for problem in verify(factory.place).problems)
 
 
 def unguarded(txid):

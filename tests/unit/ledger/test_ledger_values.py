@@ -150,9 +150,9 @@ class TestStore:
             assert db.exec_driver_sql("SELECT count(*) FROM run").scalar() == 0
         store.close()
 
-    @pytest.mark.parametrize("path", ["", ":memory:", "postgresql://host/db", "sqlite:///x.db"])
+    @pytest.mark.parametrize("path", ["", ":memory:", "mysql://host/db", "sqlite:///x.db"])
     def test_only_a_local_file_is_a_ledger(self, path):
-        """Memory is not durable; other databases are not built yet."""
+        """Memory is not durable, and no other database is supported under this class."""
         with pytest.raises(ConfigError, match="local disk"):
             SQLite(path)
 

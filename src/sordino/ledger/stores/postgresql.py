@@ -51,7 +51,6 @@ class PostgreSQL(Store):
             pool_pre_ping=True,  # a connection that died between two rounds is replaced; one that dies in use refuses
         )
         super().__init__(engine, {"database": _public(found)}, read_only=read_only)
-        self._prepare()
 
     def _prepare(self) -> None:
         with self.read() as db:

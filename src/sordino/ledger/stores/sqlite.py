@@ -40,7 +40,6 @@ class SQLite(Store):
         engine = create_engine("sqlite://", creator=self._connection, poolclass=QueuePool)
         event.listen(engine, "begin", _begin)
         super().__init__(engine, {"file": self.path.name}, read_only=read_only)
-        self._prepare()
 
     def _prepare(self) -> None:
         if self.read_only and not self.path.is_file():

@@ -30,6 +30,15 @@ class Store(ABC):
     def __init__(self, engine: Engine, place: dict[str, str], *, read_only: bool) -> None:
         self.engine, self.place, self.read_only = engine, place, read_only
         self._pid = os.getpid()
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Find the ledger, bring it to the present layout, or make it."""
 
     @abstractmethod
     def write(self) -> AbstractContextManager[Connection]:
