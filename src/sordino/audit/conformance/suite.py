@@ -49,7 +49,7 @@ def answers(target: Target, one: Check, *, spec: str = "") -> list[Row]:
         with quietly(), within(LIMIT_S):
             found.extend(_stopped_politely(one, bench))
     except Endless:
-        found.append(Outcome(result=Result.CRASH, case="", evidence=f"still running after {LIMIT_S:g} s"))
+        found.append(Outcome(result=Result.CRASH, case="", evidence=f"still running after {LIMIT_S:g} CPU s"))
     except Exception as error:  # noqa: BLE001 - whatever foreign code raises is the finding
         said = f"{type(error).__name__}: {str(error).strip()[:200]}"
         found.append(Outcome(result=Result.CRASH, case="", evidence=said, shows=f"print(*answers(target, {one.id!r}))"))

@@ -72,7 +72,7 @@ def _tried(bench: Bench, target: Steps, case: Case, zoo: str) -> Outcome:
         "for record in range(4):\n    part = step(target, case, record)\n"
         "    print(sum(((whole[name] - part[name]) ** 2).sum() for name in whole) ** 0.5, bench.claim.clip)"
     )
-    whole = attempt(lambda: step(target, case))
+    whole = attempt(lambda: step(target, case), limit_s=60)  # the first one may import a whole library
     if whole.value is None:
         result = {How.INAPPLICABLE: Result.NOT_APPLICABLE, How.ENDLESS: Result.CRASH}.get(whole.how, Result.REFUSED)
         if case.hostile and whole.how is How.RAISED:
