@@ -9,10 +9,10 @@ from sqlalchemy import insert
 from sordino.core.errors import PrivacyError
 from sordino.ledger import amounts, currencies, history, reading, schema, scopes
 from sordino.ledger.account import Account
-from sordino.ledger.answers import Answers
+from sordino.ledger.attested import Attested
 
 
-class Governed(Answers):
+class Governed(Attested):
     """The part of a ledger that opens accounts; see `Ledger`."""
 
     def open_account(self, account: Account) -> None:

@@ -30,13 +30,22 @@ class Entry:
 
 
 def canonical(value: object) -> str:
-    """Sorted-key JSON without spaces; refuses infinities and NaN."""
+    """Sorted-key JSON without spaces, in ASCII; refuses infinities and NaN.
+
+    Bodies are stored and hashed as this text, never parsed and written again. It is not RFC 8785, whose numbers end
+    at 2^53: units of epsilon and delta go beyond, and a body keeps them as they are.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def link(seq: int, ts: str, kind: str, txid: str | None, body: str, prev: str) -> str:
-    """SHA-256 of an event and the hash before it."""
-    text = canonical({"seq": seq, "ts": ts, "kind": kind, "txid": txid, "body": body, "prev": prev})
+def link(seq: int, ts: str, kind: str, txid: str | None, body: str, prev: str, *, escaped: bool = False) -> str:
+    """SHA-256 of an event and the hash before it, as canonical JSON (RFC 8785).
+
+    Every value is a text but for `seq`, a small integer: for these Python's encoder writes what RFC 8785 says.
+    `escaped` is the form of layout 1, which differs where a text is not ASCII.
+    """
+    event_ = {"seq": seq, "ts": ts, "kind": kind, "txid": txid, "body": body, "prev": prev}
+    text = json.dumps(event_, sort_keys=True, separators=(",", ":"), ensure_ascii=escaped)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -15,9 +15,10 @@ from sqlalchemy import Connection, insert, select, update
 from sordino.core import checks
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import NoiseAt
-from sordino.ledger import admission, charging, history, pricing, reading, schema, scopes
+from sordino.ledger import admission, charging, checkpoints, history, pricing, reading, schema, scopes
 from sordino.ledger.account import PEOPLE
 from sordino.ledger.governed import Governed
+from sordino.ledger.keys import SigningKey
 from sordino.ledger.stores import Place
 from sordino.privacy import events
 from sordino.privacy.permits import Line, Reservation, mint_reservation
@@ -33,13 +34,24 @@ class Ledger(Governed):
         path: The file, or `postgresql://user@host/database`; made if nothing is there, unless `read_only`.
         read_only: Answer questions only.
         busy_s: How long to wait for another process's transaction, in seconds.
+        key: Of the ledger's owner, if checkpoints are to be signed. One key's name signs for one ledger.
+        checkpoint_every: After how many events, at most 100; besides, with every publication and claim.
 
     Raises:
         PrivacyError: The file cannot be used; every method raises it too, and then nothing was released.
+        VerificationError: From any method, with a key: the history is not the one that was signed last.
     """
 
-    def __init__(self, path: Place, *, read_only: bool = False, busy_s: float = 30.0) -> None:
-        super().__init__(path, read_only=read_only, busy_s=busy_s)
+    def __init__(
+        self,
+        path: Place,
+        *,
+        read_only: bool = False,
+        busy_s: float = 30.0,
+        key: SigningKey | None = None,
+        checkpoint_every: int = checkpoints.EVERY,
+    ) -> None:
+        super().__init__(path, read_only=read_only, busy_s=busy_s, key=key, checkpoint_every=checkpoint_every)
         self._fences: dict[str, int] = {}
         self._open: dict[str, tuple[str, Reservation]] = {}
 

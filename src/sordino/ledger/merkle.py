@@ -65,6 +65,15 @@ def root(leaves: Sequence[bytes]) -> bytes:
     return Frontier().extended(leaves).root()
 
 
+def roots(leaves: Sequence[bytes], sizes: Iterable[int]) -> dict[int, bytes]:
+    """The roots over the first so many leaves, for each size that is not too large."""
+    tree, found = Frontier(), {}
+    for size in sorted({size for size in sizes if 0 <= size <= len(leaves)}):
+        tree = tree.extended(leaves[tree.size : size])
+        found[size] = tree.root()
+    return found
+
+
 def inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
     """Proof that leaf `index` (the first is 0) is one of `leaves`.
 

@@ -30,6 +30,8 @@ class Replay:
     charges: dict[str, Body] = field(default_factory=dict)
     lines: dict[str, list[Body]] = field(default_factory=dict)
     outbox: dict[str, Body] = field(default_factory=dict)
+    checkpoints: dict[int, Body] = field(default_factory=dict)
+    witnesses: dict[tuple[int, str], Body] = field(default_factory=dict)
 
     def play(self, row: Body) -> Iterator[str]:
         """Take one event; yields what is wrong with it."""
@@ -42,6 +44,8 @@ class Replay:
             "forfeited": self._settled,
             "aborted": self._settled,
             "published": self._published,
+            "checkpoint": self._checkpoint,
+            "witnessed": self._witnessed,
             "migrated": self._migrated,
         }
         try:
@@ -123,6 +127,17 @@ class Replay:
             yield f"publishes other bytes than {row['txid']} committed"
         self.outbox[row["txid"]]["published_at"] = row["ts"]
 
+    def _checkpoint(self, row: Body, body: Body) -> Iterator[str]:
+        if body["size"] != row["seq"] - 1:
+            yield f"covers {body['size']} events: it was moved"
+        self.checkpoints[body["size"]] = {"seq": body["size"], "root": body["root"], "note": body["note"]}
+
+    def _witnessed(self, _: Body, body: Body) -> Iterator[str]:
+        if body["size"] not in self.checkpoints:
+            yield f"is of a checkpoint over {body['size']} events, which does not exist"
+        row = {"seq": body["size"], "name": body["name"], "signature": body["signature"]}
+        self.witnesses[body["size"], body["name"]] = row
+
     def _migrated(self, _: Body, body: Body) -> Iterator[str]:
         if body["from"] >= body["to"]:
             yield "leads back to an earlier layout"
@@ -170,6 +185,8 @@ class Replay:
             schema.charge: list(self.charges.values()),
             schema.charge_line: [line for lines in self.lines.values() for line in lines],
             schema.outbox: list(self.outbox.values()),
+            schema.checkpoint: list(self.checkpoints.values()),
+            schema.witness: list(self.witnesses.values()),
         }
 
 
