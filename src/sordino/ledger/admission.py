@@ -12,6 +12,7 @@ from sordino.core.errors import BudgetRefused, PrivacyError
 from sordino.core.types import NoiseAt
 from sordino.ledger import amounts, history, pricing, schema, scopes
 from sordino.ledger.account import Account
+from sordino.ledger.refusals import Refusal, closed
 
 account, admission, kind = schema.account, schema.admission, schema.kind
 line, allowance = schema.admission_line, schema.allowance
@@ -180,27 +181,31 @@ def pay(db: Connection, number: int) -> int:
     return int(paid.rowcount)
 
 
-def refusal(db: Connection, requests: Sequence[Request], delta: float) -> BudgetRefused:
-    """Why the first account, in name order, cannot pay, and what would fit. Balances only fall, so it still cannot."""
+def refusal(db: Connection, requests: Sequence[Request], delta: float) -> Refusal:
+    """Why the first account, in name order, cannot pay, and what would fit."""
     rows = {row.id: row for row in db.execute(select(account).where(account.c.currency == "plan"))}
     for item in requests:
-        row = rows[item.account_id]
+        row, name = rows[item.account_id], item.account.name
         if row.state != "open":
-            return frozen(item.account.name, row.state)
+            return closed(name, row.state)
         left = row.limit_units - row.spent_units - row.held_units
         delta_left = row.delta_limit_units - row.delta_spent_units
         if item.delta_units > delta_left:
             rest = amounts.number(delta_left, amounts.DELTA)
-            return BudgetRefused.about(
-                f"account {item.account.name!r}",
+            error = BudgetRefused.about(
+                f"account {name!r}",
                 f"the plan needs delta={delta:g} and {rest:g} is left",
                 "at this delta no number of releases would fit",
             )
+            return Refusal(error, name, "delta", delta, rest)
         if item.epsilon_units > left:
             room = amounts.number(left, amounts.EPSILON)
             rule = f"the plan needs epsilon={item.epsilon:.6g} and {room:.6g} of {row.epsilon:g} is left"
-            return BudgetRefused.about(f"account {item.account.name!r}", rule, _fitting(item, delta, room))
-    return BudgetRefused.about("admit", "an account cannot pay", "read its balance")
+            error = BudgetRefused.about(f"account {name!r}", rule, _fitting(item, delta, room))
+            return Refusal(error, name, "epsilon", item.epsilon, room)
+    return Refusal(
+        BudgetRefused.about("admit", "an account could not pay", "try again: budgets have changed"), "", "plan"
+    )
 
 
 def _fitting(item: Request, delta: float, room: float) -> str:
@@ -208,11 +213,6 @@ def _fitting(item: Request, delta: float, room: float) -> str:
         return f"a plan whose worst person risks {room:.6g} would fit"
     k, n = pricing.fitting(item.counts, delta, item.account.adjacency, room)
     return f"{k} of {n} releases would fit"
-
-
-def frozen(name: str, state: str) -> BudgetRefused:
-    """The refusal of an account that its officers have closed."""
-    return BudgetRefused.about(f"account {name!r}", f"is {state}", "ask those who may thaw it, or leave it out")
 
 
 def _grouped(requests: Sequence[Request]) -> list[list[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,8 @@ from sqlalchemy import ColumnElement, Connection, Update, func, insert, select, 
 from sordino.core.errors import BudgetRefused, PrivacyError
 from sordino.ledger import amounts, currencies, history, schema, scopes
 from sordino.ledger.account import Account
-from sordino.ledger.admission import Known, Short, frozen, kind_ids
+from sordino.ledger.admission import Known, Short, kind_ids
+from sordino.ledger.refusals import Refusal, closed
 from sordino.privacy.permits import Line
 
 account, admission, allowance = schema.account, schema.admission, schema.allowance
@@ -63,8 +64,14 @@ def above(items: Sequence[Item], quotas: Sequence[str], known: Known) -> list[It
     return found
 
 
-def reserve(db: Connection, header: Header, items: Sequence[Item]) -> None:
+def reserve(db: Connection, header: Header, items: Sequence[Item], containers: Sequence[int] = ()) -> None:
     """Write the charge and hold its budget in the caller's transaction.
+
+    Args:
+        db: The transaction.
+        header: What the charge is for.
+        items: Who pays what.
+        containers: Numbers of the accounts that contain those that pay: all of them must be open too.
 
     Raises:
         PrivacyError: The charge exists already.
@@ -73,7 +80,8 @@ def reserve(db: Connection, header: Header, items: Sequence[Item]) -> None:
     row = db.execute(select(charge.c.state, charge.c.run).where(charge.c.txid == header.txid)).one_or_none()
     if row is not None:
         raise repeated(header.txid, row.state)
-    _refuse_closed(db, items)
+    if _closed(db, items, containers):
+        raise Short
     kinds = kind_ids(db, {item.line.key for item in items})
     body = {"run": header.run, "round": header.round, "purpose": header.purpose, "fence": header.fence}
     ts = history.append(db, "reserved", {**body, "test": header.test, **_told(items)}, header.txid)
@@ -100,15 +108,11 @@ def reserve(db: Connection, header: Header, items: Sequence[Item]) -> None:
         raise Short
 
 
-def _refuse_closed(db: Connection, items: Sequence[Item]) -> None:
-    """An account that is frozen or retired pays for nothing more, whatever its plan allows."""
-    numbers = {item.account_id for item in items}
-    rows = db.execute(
-        select(account.c.name, account.c.state).where(account.c.id.in_(numbers), account.c.state != "open")
-    )
-    row = rows.first()
-    if row is not None:
-        raise frozen(row.name, row.state)
+def _closed(db: Connection, items: Sequence[Item], containers: Sequence[int]) -> Any:
+    """An account that is frozen or retired pays for nothing more, whatever its plan allows; nor does what it holds."""
+    numbers = {item.account_id for item in items}.union(containers)
+    columns = select(account.c.name, account.c.state)
+    return db.execute(columns.where(account.c.id.in_(numbers), account.c.state != "open")).first()
 
 
 def repeated(txid: str, state: str) -> PrivacyError:
@@ -187,8 +191,11 @@ def _units(txid: str) -> Any:
     return select(func.sum(line.c.units)).where(mine).scalar_subquery()
 
 
-def refusal(db: Connection, header: Header, items: Sequence[Item]) -> BudgetRefused:
-    """Why the first account, in name order, cannot pay, and what would fit. Balances only fall, so it still cannot."""
+def refusal(db: Connection, header: Header, items: Sequence[Item], containers: Sequence[int] = ()) -> Refusal:
+    """Why the first account, in name order, cannot pay, and what would fit."""
+    row = _closed(db, items, containers)
+    if row is not None:
+        return closed(row.name, row.state)
     rows = db.execute(
         select(allowance.c.account_id, kind.c.key, allowance.c.allowed, allowance.c.held, allowance.c.spent)
         .join_from(allowance, admission)
@@ -198,28 +205,38 @@ def refusal(db: Connection, header: Header, items: Sequence[Item]) -> BudgetRefu
     allowed = {(row.account_id, row.key): row for row in rows}
     limits = db.execute(select(account).where(account.c.currency != "plan"))
     room = {row.id: row.limit_units - row.spent_units - row.held_units for row in limits}
-    admitted = {number for number, _ in allowed}
     for item in items:
-        where = f"account {item.account.name!r}"
-        if item.units is not None:
-            if item.units > room[item.account_id]:
-                return _over_filter(where, item, room[item.account_id])
+        if item.units is None:
+            lacking = _not_allowed(header.run, item, allowed)
+            if lacking is not None:
+                return lacking
+        elif item.units > room[item.account_id]:
+            return _over_filter(item, room[item.account_id])
+        else:
             room[item.account_id] -= item.units
-        elif item.account_id not in admitted:
-            return BudgetRefused.about(
-                where, "has admitted no plan of this run", "admit the plan first", run=header.run
-            )
-        elif (row := allowed.get((item.account_id, item.line.key))) is None:
-            return BudgetRefused.about(
-                where, "the plan has no such release", "reserve what it lists", event=item.line.key
-            )
-        elif (left := row.allowed - row.held - row.spent) < item.line.count:
-            rule = f"needs {item.line.count} releases and {left} of the plan's {row.allowed} are left"
-            return BudgetRefused.about(where, rule, f"{left} would fit", event=item.line.key)
-    return BudgetRefused.about("reserve", "an account cannot pay", "read its balance")
+    error = BudgetRefused.about("reserve", "an account could not pay", "try again: budgets have changed")
+    return Refusal(error, "", "plan")
 
 
-def _over_filter(where: str, item: Item, room: int) -> BudgetRefused:
+def _not_allowed(run: str, item: Item, allowed: Mapping[tuple[int, str], Any]) -> Refusal | None:
+    name, where, key = item.account.name, f"account {item.account.name!r}", item.line.key
+    row = allowed.get((item.account_id, key))
+    if row is None:
+        if any(number == item.account_id for number, _ in allowed):
+            error = BudgetRefused.about(where, "the plan has no such release", "reserve what it lists", event=key)
+        else:
+            error = BudgetRefused.about(where, "has admitted no plan of this run", "admit the plan first", run=run)
+        return Refusal(error, name, "plan")
+    left = row.allowed - row.held - row.spent
+    if left >= item.line.count:
+        return None
+    rule = f"needs {item.line.count} releases and {left} of the plan's {row.allowed} are left"
+    return Refusal(
+        BudgetRefused.about(where, rule, f"{left} would fit", event=key), name, "releases", item.line.count, left
+    )
+
+
+def _over_filter(item: Item, room: int) -> Refusal:
     low, high = 0, item.line.count
     while high - low > 1:
         middle = (low + high) // 2
@@ -227,11 +244,12 @@ def _over_filter(where: str, item: Item, room: int) -> BudgetRefused:
         low, high = (middle, high) if fits else (low, middle)
     needs, left = (amounts.number(units, amounts.EPSILON) for units in (item.units or 0, room))
     order = f" at Rényi order {item.account.order:g}" if item.account.order is not None else ""
-    return BudgetRefused.about(
-        where,
+    error = BudgetRefused.about(
+        f"account {item.account.name!r}",
         f"needs {needs:.6g} of {item.account.currency}{order} and {left:.6g} is left",
         f"{low} of {item.line.count} releases would fit",
     )
+    return Refusal(error, item.account.name, "units", needs, left)
 
 
 def _told(items: Sequence[Item]) -> dict[str, list[list[Any]]]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, insert, select, update
 from sordino.core import checks
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import NoiseAt
-from sordino.ledger import admission, charging, checkpoints, history, pricing, reading, schema, scopes
+from sordino.ledger import admission, charging, checkpoints, history, pricing, reading, refusals, schema, scopes
 from sordino.ledger.account import PEOPLE
 from sordino.ledger.governed import Governed
 from sordino.ledger.keys import SigningKey
@@ -109,7 +109,9 @@ class Ledger(Governed):
                     admission.admit(db, terms, asked)
         except admission.Short:
             with self._store.read() as db:
-                raise admission.refusal(db, asked, delta) from None
+                refusal = admission.refusal(db, asked, delta)
+            refusals.note(self._store, run, "admit", refusal)
+            raise refusal.error from None
 
     def open_run(self, run: str) -> int:
         """Take over a run, at every start and restart. Returns its fence, higher than all before."""
@@ -154,14 +156,18 @@ class Ledger(Governed):
         test = items[0].account.test
         if any(item.account.test != test for item in items):
             raise PrivacyError.about("reserve", "mixes test accounts with real ones", "charge them apart", txid=txid)
+        terms = {name: account for name, (_, account) in self._terms.items()}
+        above = [self._terms[name][0] for name in scopes.payers({line.account for line in lines}, terms)]
         header = charging.Header(txid, run, round, purpose, self._fences.get(run, 0), test)
         try:
             with self._store.write() as db:
                 self._guard(db, run)
-                charging.reserve(db, header, items)
+                charging.reserve(db, header, items, above)
         except admission.Short:
             with self._store.read() as db:
-                raise charging.refusal(db, header, items) from None
+                refusal = charging.refusal(db, header, items, above)
+            refusals.note(self._store, run, "reserve", refusal)
+            raise refusal.error from None
         reservation = mint_reservation(txid, [item.line for item in items if not item.derived], test=test)
         self._open[txid] = (run, reservation)
         return reservation

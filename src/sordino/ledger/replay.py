@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 from sqlalchemy import Table
 
+from sordino.core.errors import SordinoError
 from sordino.ledger import amounts, currencies, pricing, reading, schema, scopes
 from sordino.ledger.account import Account
-
-Body: TypeAlias = dict[str, Any]
+from sordino.ledger.office import MOVES, Body, Office
 
 FIRST_TERMS = {"scope": "silo", "parent": None, "overlap": None}
 """What the first layout did not write down: all its accounts were silos by themselves."""
@@ -32,11 +31,17 @@ class Replay:
     outbox: dict[str, Body] = field(default_factory=dict)
     checkpoints: dict[int, Body] = field(default_factory=dict)
     witnesses: dict[tuple[int, str], Body] = field(default_factory=dict)
+    office: Office = field(default_factory=Office)
 
     def play(self, row: Body) -> Iterator[str]:
         """Take one event; yields what is wrong with it."""
         steps: dict[str, Callable[[Body, Body], Iterator[str]]] = {
             "account-opened": self._opened,
+            "limit-changed": self._raised,
+            "frozen": self._moved,
+            "thawed": self._moved,
+            "retired": self._moved,
+            "policy": self.office.install,
             "admitted": self._admitted,
             "run-opened": self._run,
             "reserved": self._reserved,
@@ -46,26 +51,55 @@ class Replay:
             "published": self._published,
             "checkpoint": self._checkpoint,
             "witnessed": self._witnessed,
+            "refused": self._refused,
             "migrated": self._migrated,
         }
         try:
             for problem in steps[row["kind"]](row, json.loads(row["body"])):
                 yield f"history: event {row['seq']} ({row['kind']}) {problem}"
-        except (KeyError, ValueError, TypeError, AttributeError):
+        except (KeyError, ValueError, TypeError, AttributeError, SordinoError):
             yield f"history: event {row['seq']} cannot be read"
 
-    def _opened(self, _: Body, body: Body) -> Iterator[str]:
-        if body["name"] in self.accounts:
-            yield f"opens {body['name']!r} a second time"
-        terms = {"rdp_order" if key == "order" else key: value for key, value in body.items()}
+    def _opened(self, row: Body, body: Body) -> Iterator[str]:
+        name, limits = body["name"], ("limit_units", "delta_limit_units")
+        if name in self.accounts:
+            yield f"opens {name!r} a second time"
+        terms = {key: value for key, value in body.items() if key not in (*limits, "signed")}
+        yield from self.office.obey(row, body, "open", name, terms)
+        columns = {"rdp_order" if key == "order" else key: value for key, value in terms.items()}
         balances = {"spent_units": 0, "held_units": 0, "delta_spent_units": 0}
-        self.accounts[body["name"]] = {**FIRST_TERMS, **terms, **balances, "state": "open", "policy": 0}
+        state = {**{key: body[key] for key in limits}, "state": "open", "policy": self.office.version}
+        self.accounts[name] = {**FIRST_TERMS, **columns, **balances, **state}
+
+    def _raised(self, row: Body, body: Body) -> Iterator[str]:
+        name, item = body["account"], self.accounts[body["account"]]
+        yield from self._overdrawn(name)
+        yield from self.office.obey(row, body, "raise", name, {key: body[key] for key in ("epsilon", "delta")})
+        if not 0 < item["policy"] < self.office.version or item["state"] == "retired":
+            yield f"raises the limit of {name!r}, which no newer policy allows"
+        limits = {key: body[key] for key in ("epsilon", "delta", "limit_units", "delta_limit_units")}
+        if any(limits[key] < item[key] for key in limits):
+            yield f"lowers a limit of {name!r}"
+        item.update(limits, policy=self.office.version)
+
+    def _moved(self, row: Body, body: Body) -> Iterator[str]:
+        name, item = body["account"], self.accounts[body["account"]]
+        move = next(move for move in MOVES if move.kind == row["kind"])
+        yield from self.office.obey(row, body, move.action, name, {"reason": body["reason"]})
+        if item["state"] not in move.before:
+            yield f"moves {name!r} from {item['state']} to {move.after}"
+        item["state"] = move.after
+
+    def _refused(self, _: Body, body: Body) -> Iterator[str]:
+        if body["account"] and body["account"] not in self.accounts:
+            yield f"refuses {body['account']!r}, which is not open"
 
     def _admitted(self, _: Body, body: Body) -> Iterator[str]:
         run = body["run"]
         if run in self.admissions:
             yield f"admits run {run!r} a second time"
         self.admissions[run] = {name: body[name] for name in ("run", "digest", "delta", "noise_at")}
+        yield from self._closed(name for line in body["lines"] for name in line[-1])
         for epsilon, accountant, epsilon_units, delta_units, counts, names in body["lines"]:
             for name in names:
                 self.accounts[name]["spent_units"] += epsilon_units
@@ -96,6 +130,7 @@ class Replay:
             for key, count, units, names in lines
             for name in names
         ]
+        yield from self._closed(line["account"] for line in self.lines[txid])
         for line in self.lines[txid]:
             balance, unit, amount = self._balance(line, body["run"])
             balance[f"held{unit}"] += amount
@@ -142,16 +177,31 @@ class Replay:
         if body["from"] >= body["to"]:
             yield "leads back to an earlier layout"
 
+    def _closed(self, names: Iterable[str]) -> Iterator[str]:
+        """Accounts that pay although they, or one that contains them, are frozen or retired."""
+        checked: set[str] = set()
+        for name in names:
+            above: str | None = name
+            while above is not None and above not in checked:
+                checked.add(above)
+                if self.accounts[above]["state"] != "open":
+                    yield f"charges {above!r}, which is {self.accounts[above]['state']}"
+                above = self.accounts[above]["parent"]
+
     def overdrawn(self) -> Iterator[str]:
         """Limits that the history itself breaks."""
-        for name, item in self.accounts.items():
-            if item["spent_units"] + item["held_units"] > item["limit_units"]:
-                yield f"account {name!r}: more epsilon was spent than its limit"
-            if item["delta_spent_units"] > item["delta_limit_units"]:
-                yield f"account {name!r}: more delta was spent than its limit"
+        for name in self.accounts:
+            yield from self._overdrawn(name)
         for (run, name, key), item in self.allowances.items():
             if item["held"] + item["spent"] > item["allowed"]:
                 yield f"account {name!r}: run {run!r} released {key} more often than its plan allows"
+
+    def _overdrawn(self, name: str) -> Iterator[str]:
+        item = self.accounts[name]
+        if item["spent_units"] + item["held_units"] > item["limit_units"]:
+            yield f"account {name!r}: more epsilon was spent than its limit"
+        if item["delta_spent_units"] > item["delta_limit_units"]:
+            yield f"account {name!r}: more delta was spent than its limit"
 
     def underpriced(self) -> Iterator[str]:
         """Prices below what today's accountant computes."""
@@ -184,6 +234,7 @@ class Replay:
             schema.run: list(self.runs.values()),
             schema.charge: list(self.charges.values()),
             schema.charge_line: [line for lines in self.lines.values() for line in lines],
+            schema.policy: self.office.rows,
             schema.outbox: list(self.outbox.values()),
             schema.checkpoint: list(self.checkpoints.values()),
             schema.witness: list(self.witnesses.values()),

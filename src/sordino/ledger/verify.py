@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Table, select
 
 from sordino.core.errors import PrivacyError
 from sordino.ledger import history, schema
-from sordino.ledger.replay import Body, Replay
+from sordino.ledger.office import Body
+from sordino.ledger.replay import Replay
 from sordino.ledger.stores import GENESIS, Place, open_store
 
 
