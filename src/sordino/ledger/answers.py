@@ -57,6 +57,11 @@ class Answers:
         with self._store.read() as db:
             return reading.charges(db, run)
 
+    def consents(self, txid: str) -> dict[str, str]:
+        """The silos' signed grants that stand beside a charge's lines, by account."""
+        with self._store.read() as db:
+            return reading.consents(db, txid)
+
     def runs(self) -> list[str]:
         """Every run that was ever opened, by name."""
         with self._store.read() as db:

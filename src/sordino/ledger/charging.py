@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Update, func, insert, select, tuple_, update
@@ -64,7 +65,13 @@ def above(items: Sequence[Item], quotas: Sequence[str], known: Known) -> list[It
     return found
 
 
-def reserve(db: Connection, header: Header, items: Sequence[Item], containers: Sequence[int] = ()) -> None:
+def reserve(
+    db: Connection,
+    header: Header,
+    items: Sequence[Item],
+    containers: Sequence[int] = (),
+    consents: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Write the charge and hold its budget in the caller's transaction.
 
     Args:
@@ -72,6 +79,7 @@ def reserve(db: Connection, header: Header, items: Sequence[Item], containers: S
         header: What the charge is for.
         items: Who pays what.
         containers: Numbers of the accounts that contain those that pay: all of them must be open too.
+        consents: Signed grants of silos, by account.
 
     Raises:
         PrivacyError: The charge exists already.
@@ -84,7 +92,7 @@ def reserve(db: Connection, header: Header, items: Sequence[Item], containers: S
         raise Short
     kinds = kind_ids(db, {item.line.key for item in items})
     body = {"run": header.run, "round": header.round, "purpose": header.purpose, "fence": header.fence}
-    ts = history.append(db, "reserved", {**body, "test": header.test, **_told(items)}, header.txid)
+    ts = history.append(db, "reserved", {**body, "test": header.test, **_told(items, consents)}, header.txid)
     db.execute(insert(charge).values(**body, txid=header.txid, test=header.test, state="reserved", reserved_at=ts))
     db.execute(
         insert(line),
@@ -96,6 +104,7 @@ def reserve(db: Connection, header: Header, items: Sequence[Item], containers: S
                 "count": item.line.count,
                 "units": item.units,
                 "derived": item.derived,
+                "consent": consents.get(item.account.name),
             }
             for item in items
         ],
@@ -252,11 +261,11 @@ def _over_filter(item: Item, room: int) -> Refusal:
     return Refusal(error, item.account.name, "units", needs, left)
 
 
-def _told(items: Sequence[Item]) -> dict[str, list[list[Any]]]:
-    """The lines as the history tells them: those that were named, and those of accounts that contain them."""
-    told = {"lines": _grouped([item for item in items if not item.derived])}
+def _told(items: Sequence[Item], consents: Mapping[str, str]) -> dict[str, Any]:
+    """The lines as the history tells them: those that were named, those of accounts that contain them, and grants."""
+    told: dict[str, Any] = {"lines": _grouped([item for item in items if not item.derived])}
     derived = _grouped([item for item in items if item.derived])
-    return told | ({"above": derived} if derived else {})
+    return told | ({"above": derived} if derived else {}) | ({"consents": dict(consents)} if consents else {})
 
 
 def _grouped(items: Sequence[Item]) -> list[list[Any]]:

@@ -113,18 +113,31 @@ class Ledger(Governed):
             refusals.note(self._store, run, "admit", refusal)
             raise refusal.error from None
 
-    def open_run(self, run: str) -> int:
-        """Take over a run, at every start and restart. Returns its fence, higher than all before."""
+    def open_run(self, run: str, given: int | None = None) -> int:
+        """Take over a run, at every start and restart. Returns its fence, higher than all before.
+
+        Args:
+            run: Whose releases.
+            given: The fence that another ledger gave: a silo adopts its coordinator's. Left out, the next one.
+
+        Raises:
+            PrivacyError: The fence given, or a higher one, was here before: whoever gives it is not the newest owner.
+        """
         if not run:
             raise ConfigError.about("open_run", "must be a text", run=run)
         table = schema.run
         with self._store.write() as db:
-            fence = reading.fence(db, run) + 1
-            if fence == 1:
+            last = reading.fence(db, run)
+            fence = last + 1 if given is None else given
+            if fence <= last:
+                raise PrivacyError.about(
+                    "open_run", f"is not above {last}, which was here before", "find the newer owner", fence=fence
+                )
+            if last == 0:
                 db.execute(insert(table).values(name=run, fence=fence))
             else:
                 db.execute(update(table).where(table.c.name == run).values(fence=fence))
-            history.append(db, "run-opened", {"run": run, "fence": fence})
+            history.append(db, "run-opened", {"run": run, "fence": fence} | ({} if given is None else {"given": True}))
         self._fences[run] = fence
         return fence
 
@@ -136,6 +149,7 @@ class Ledger(Governed):
         purpose: str,
         lines: Sequence[Line],
         quotas: Sequence[str] = (),
+        consents: Mapping[str, str] | None = None,
     ) -> Reservation:
         """Charge releases, durably, before their noise is drawn: every account or none.
 
@@ -146,6 +160,7 @@ class Ledger(Governed):
             purpose: One of `schema.PURPOSES`.
             lines: Which accounts pay for how many releases of which event. Live accounts that contain them pay too.
             quotas: Live accounts of a run or an analyst that pay too.
+            consents: Signed grants of the silos whose own ledgers charge the same, by account; kept with the lines.
 
         Raises:
             BudgetRefused: An account does not cover its lines; nothing was written.
@@ -158,11 +173,14 @@ class Ledger(Governed):
             raise PrivacyError.about("reserve", "mixes test accounts with real ones", "charge them apart", txid=txid)
         terms = {name: account for name, (_, account) in self._terms.items()}
         above = [self._terms[name][0] for name in scopes.payers({line.account for line in lines}, terms)]
+        consents = dict(consents or {})
+        for name in consents:
+            checks.one_of("reserve", [line.account for line in lines], consents=name)
         header = charging.Header(txid, run, round, purpose, self._fences.get(run, 0), test)
         try:
             with self._store.write() as db:
                 self._guard(db, run)
-                charging.reserve(db, header, items, above)
+                charging.reserve(db, header, items, above, consents)
         except admission.Short:
             with self._store.read() as db:
                 refusal = charging.refusal(db, header, items, above)

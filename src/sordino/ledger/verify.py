@@ -105,7 +105,7 @@ def _stored(db: Connection, table: Table) -> list[Body]:
             name, other, text = _NUMBERS[column.name]
             joined = joined.outerjoin(other, other.c.id == column)
             columns.append(other.c[text].label(name))
-        elif column.name not in ("id", "payload", "consent"):
+        elif column.name not in ("id", "payload"):
             columns.append(column)
     return [dict(row) for row in db.execute(select(*columns).select_from(joined)).mappings()]
 
