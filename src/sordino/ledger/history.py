@@ -73,6 +73,11 @@ def entries(db: Connection) -> list[Entry]:
     return [Entry(**{**row, "body": json.loads(row["body"])}) for row in rows.mappings()]
 
 
+def rows(db: Connection) -> list[dict[str, Any]]:
+    """The whole history as it is stored, oldest first."""
+    return [dict(row) for row in db.execute(select(event).order_by(event.c.seq)).mappings()]
+
+
 def last_hash(db: Connection) -> str:
     """The hash over the whole history."""
     return str(db.execute(select(head.c.hash)).scalar_one())

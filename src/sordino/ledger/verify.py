@@ -1,92 +1,114 @@
-"""Does a ledger file agree with itself? Replays the history and compares every balance, charge and byte.
+"""Whether a ledger agrees with itself, and with what others have kept of it.
 
-What a file alone cannot show is a history that was wiped or rolled back as a whole: that takes a copy of an
-earlier hash, such as the one in a claim, kept elsewhere (`expect`).
+Replays the history and compares every balance, charge and byte. What a ledger alone cannot show is a history that was
+wiped, rolled back or rewritten as a whole: that takes something kept elsewhere, a hash from a claim (`expect`), the
+owner's public key (`keys`) or what silos have seen (`witnesses`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
-from sordino.core.errors import PrivacyError
-from sordino.ledger import history, schema
-from sordino.ledger.office import Body
+from sordino.core.errors import SordinoError
+from sordino.ledger import evidence, history, schema
+from sordino.ledger.evidence import Body, Evidence, Known
+from sordino.ledger.keys import VerifyKey
 from sordino.ledger.replay import Replay
-from sordino.ledger.stores import GENESIS, Place, open_store
+from sordino.ledger.stores import Place, open_store
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was found. `counts` says how many events of each kind were replayed."""
+    """What was found.
+
+    Args:
+        ok: Nothing is wrong.
+        problems: What is, in plain words, with the number of the event.
+        counts: How many events of each kind were replayed.
+        signed: How many events, from the first, a checkpoint under the given keys covers.
+        seen: How many of them each given silo has countersigned.
+    """
 
     ok: bool
     problems: tuple[str, ...]
     counts: dict[str, int]
+    signed: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
 
 
-def verify(path: Place, *, expect: Sequence[str] = (), reprice: bool = False) -> Report:
-    """Check a ledger file without writing to it.
+def verify(
+    path: Place,
+    *,
+    expect: Sequence[str] = (),
+    keys: Sequence[VerifyKey] = (),
+    silos: Sequence[VerifyKey] = (),
+    witnesses: Sequence[str] = (),
+    reprice: bool = False,
+) -> Report:
+    """Check a ledger without writing to it.
 
     Args:
-        path: The file.
+        path: The file, or a PostgreSQL URL.
         expect: Hashes seen earlier, e.g. in claims: each must lie in the history, or it was rolled back.
+        keys: Public keys of the ledger's owner. With them, every checkpoint must be signed by one, and no more than
+            99 events may follow the last. Without any, signatures are not checked.
+        silos: Public keys of silos that have countersigned.
+        witnesses: Checkpoints that silos have seen, see `witnesses.read`: each must agree with the history.
         reprice: Also compute every price again with today's accountant: none may have been charged too little.
 
     Returns:
-        The problems in plain words; none if the file agrees with itself. A file that cannot be read is a problem too.
+        The problems; none if the ledger agrees with itself and with what is given. One that cannot be read is a
+        problem too.
     """
+    known = Known(hashes=expect, owners=keys, silos=silos, notes=witnesses)
     try:
         store = open_store(path, read_only=True)
-    except PrivacyError as error:
+    except SordinoError as error:
         return Report(ok=False, problems=(str(error),), counts={})
     try:
         with store.read() as db:
-            problems, counts = _examine(db, expect, reprice=reprice)
-    except PrivacyError as error:
+            return _examine(db, known, reprice=reprice)
+    except SordinoError as error:
         return Report(ok=False, problems=(str(error),), counts={})
     finally:
         store.close()
-    return Report(ok=not problems, problems=tuple(problems), counts=counts)
 
 
-def _examine(db: Connection, expect: Sequence[str], *, reprice: bool) -> tuple[list[str], dict[str, int]]:
-    rows = [dict(row) for row in db.execute(select(schema.event).order_by(schema.event.c.seq)).mappings()]
+def report(rows: Sequence[Body], found: Evidence, problems: Sequence[str]) -> Report:
+    """The evidence and further problems as a report."""
+    said = (*found.problems, *problems)
+    counts = dict(Counter(row["kind"] for row in rows))
+    return Report(ok=not said, problems=said, counts=counts, signed=found.signed, seen=found.seen)
+
+
+def ends(rows: Sequence[Body], seq: int, digest: str) -> Iterator[str]:
+    """Whether a history ends where the head says."""
+    last = (rows[-1]["seq"], rows[-1]["hash"]) if rows else (0, evidence.GENESIS)
+    if last != (seq, digest):
+        yield f"history: it ends at event {last[0]}, the ledger's head is {seq}: truncated"
+
+
+def _examine(db: Connection, known: Known, *, reprice: bool) -> Report:
+    rows = history.rows(db)
     head = db.execute(select(schema.head)).one()
-    problems = list(_chain(rows, head.seq, head.hash))
-    seen = {GENESIS, *(row["hash"] for row in rows)}
-    problems += [
-        f"history: the hash {digest} seen earlier is not in it: rolled back" for digest in expect if digest not in seen
-    ]
+    found = evidence.examine(rows, known)
+    problems = list(ends(rows, head.seq, head.hash))
     replay = Replay()
     for row in rows:
         problems += replay.play(row)
     problems += replay.overdrawn()
     for table, expected in replay.tables().items():
-        problems += _compare(table.name, expected, _stored(db, table))
+        problems += compare(table.name, expected, _stored(db, table))
     problems += _bytes(db)
     if reprice:
         problems += replay.underpriced()
-    return problems, dict(Counter(row["kind"] for row in rows))
-
-
-def _chain(rows: Iterable[Body], seq: int, digest: str) -> Iterator[str]:
-    expected, prev = 1, GENESIS
-    for row in rows:
-        if row["seq"] != expected:
-            yield f"history: event {expected} is missing"
-        if row["prev"] != prev:
-            yield f"history: event {row['seq']} does not follow the one before it"
-        if history.link(**{key: row[key] for key in ("seq", "ts", "kind", "txid", "body", "prev")}) != row["hash"]:
-            yield f"history: event {row['seq']} was edited"
-        expected, prev = row["seq"] + 1, row["hash"]
-    if (expected - 1, prev) != (seq, digest):
-        yield f"history: it ends at event {expected - 1}, the ledger's head is {seq}: truncated"
+    return report(rows, found, problems)
 
 
 _NUMBERS = {
@@ -110,15 +132,17 @@ def _stored(db: Connection, table: Table) -> list[Body]:
     return [dict(row) for row in db.execute(select(*columns).select_from(joined)).mappings()]
 
 
-def _compare(table: str, expected: list[Body], stored: list[Body]) -> Iterator[str]:
-    def form(row: Body) -> str:
-        return history.canonical(row)
-
-    told, held = Counter(map(form, expected)), Counter(map(form, stored))
+def compare(table: str, expected: list[Body], stored: list[Body]) -> Iterator[str]:
+    """What a table holds that does not follow from the history, and what it lacks."""
+    told, held = Counter(map(_form, expected)), Counter(map(_form, stored))
     for row in held - told:
-        yield f"{table}: the row {row} does not follow from the history"
+        yield f"{table}: the row {dict(row)} does not follow from the history"
     for row in told - held:
-        yield f"{table}: the history tells of {row}, which is not there"
+        yield f"{table}: the history tells of {dict(row)}, which is not there"
+
+
+def _form(row: Body) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(row.items()))
 
 
 def _bytes(db: Connection) -> Iterator[str]:
