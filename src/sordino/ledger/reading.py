@@ -73,6 +73,12 @@ def charge(db: Connection, txid: str) -> Charge | None:
     return next(iter(_charges(db, charge_table.c.txid == txid)), None)
 
 
+def consents(db: Connection, txid: str) -> dict[str, str]:
+    """The grants beside a charge's lines, by account."""
+    query = select(account.c.name, line.c.consent).join_from(line, account).where(line.c.txid == txid)
+    return {row.name: row.consent for row in db.execute(query.where(line.c.consent.is_not(None)))}
+
+
 def charges(db: Connection, run: str) -> list[Charge]:
     """A run's charges, oldest first."""
     return _charges(db, charge_table.c.run == run)
