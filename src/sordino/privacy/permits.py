@@ -1,6 +1,7 @@
 """Permission to draw noise. A reservation is minted by a ledger, after it charged and before anything is drawn.
 
     ledger.reserve ──► Reservation ──take──► Permit ──► noise.normal(permit, …)
+    silo's ledger.reserve ──┘ `Consented`: one permit uses up both
 
 No permit, no noise: a sampler without a reservation neither type-checks nor runs. A reservation hands out
 exactly as many permits as were charged, so what ran cannot exceed what was accounted.
@@ -9,7 +10,7 @@ exactly as many permits as were charged, so what ran cannot exceed what was acco
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sordino.core.errors import PrivacyError
@@ -107,6 +108,43 @@ class Reservation:
             raise PrivacyError.about("reservation", "names no account that was charged", accounts=accounts)
         self._taken += 1
         return Permit(_MINT, self.txid, unit, self._taken, test=self.test)
+
+
+class Consented(Reservation):
+    """A coordinator's charge for which silos reserved the same in ledgers of their own: a permit uses up both.
+
+    It permits only what either side was charged for, so it needs no mint.
+
+    Args:
+        own: The coordinator's.
+        parts: The silos', by the accounts that each of them charged.
+    """
+
+    def __init__(self, own: Reservation, parts: Mapping[str, Reservation]) -> None:
+        for account, part in parts.items():
+            if (part.txid, part.test) != (own.txid, own.test):
+                raise PrivacyError.about("reservation", "is of another charge than its silo's", account=account)
+        missing = [line.account for line in own.lines if line.account not in parts]
+        if missing:
+            raise PrivacyError.about("reservation", "have no silo that consents", accounts=missing)
+        super().__init__(_MINT, own.txid, own.lines, test=own.test)
+        self.own, self._parts = own, dict(parts)
+
+    def void(self) -> bool:
+        """Never: what a silo reserved is the silo's to give up."""
+        return False
+
+    def take_each(self, charges: Iterable[tuple[str, str]]) -> Permit:
+        charges = tuple(charges)
+        shares: dict[int, list[tuple[str, str]]] = {}
+        for account, key in charges:
+            if account not in self._parts:
+                raise PrivacyError.about("reservation", "has no silo that consents", account=account)
+            shares.setdefault(id(self._parts[account]), []).append((account, key))
+        for share in shares.values():
+            self._parts[share[0][0]].take_each(share)
+        # The serial counts over all silos, so that no two of them share a stream of seeded noise.
+        return self.own.take_each(charges)
 
 
 def _set_once(owner: object, name: str, value: object) -> None:
