@@ -91,12 +91,6 @@ def _charges(db: Connection, where: Any) -> list[Charge]:
         .join(kind)
         .join(charge_table)
         .where(where)
-def consents(db: Connection, txid: str) -> dict[str, str]:
-    """The grants beside a charge's lines, by account."""
-    query = select(account.c.name, line.c.consent).join_from(line, account).where(line.c.txid == txid)
-    return {row.name: row.consent for row in db.execute(query.where(line.c.consent.is_not(None)))}
-
-
         .order_by(account.c.name, kind.c.key)
     )
     lines: dict[str, list[Line]] = {}
