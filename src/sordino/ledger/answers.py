@@ -74,9 +74,9 @@ class Answers:
 
     def balance(self, account: str) -> Balance:
         """What an account may lose, has lost and has left."""
-        number, terms = self._accounts([account])[account]
-        with self._store.read() as db:
-            return reading.balance(db, number, terms)
+        self._accounts([account])
+        with self._store.read() as db:  # the limit may have been raised since
+            return reading.balance(db, *reading.accounts(db, [account])[account])
 
     def claims(self, run: str) -> list[Claim]:
         """What the run may have cost the people of each account that paid for it, by account name."""

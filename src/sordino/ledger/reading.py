@@ -11,6 +11,8 @@ from sqlalchemy import Connection, func, select
 from sordino.core.types import Unit
 from sordino.ledger import amounts, currencies, history, schema
 from sordino.ledger.account import Account, Balance
+from sordino.ledger.officers import Installed
+from sordino.ledger.policy import Policy
 from sordino.privacy.permits import Line
 
 account = schema.account
@@ -46,6 +48,16 @@ def accounts(db: Connection, names: Iterable[str] | None = None) -> dict[str, tu
 def terms(row: Any) -> Account:
     """The account that a row describes."""
     return Account.of({**{name: row[name] for name in TERMS}, "order": row["rdp_order"]})
+
+
+def installed(db: Connection) -> Installed | None:
+    """The policy in force."""
+    body = db.execute(select(schema.policy.c.body).order_by(schema.policy.c.version.desc()).limit(1)).scalar()
+    if body is None:
+        return None
+    written = select(history.event.c.hash).where(history.event.c.kind == "policy")
+    digest = db.execute(written.order_by(history.event.c.seq.desc()).limit(1)).scalar_one()
+    return Installed(Policy.parse(body), digest)
 
 
 def fence(db: Connection, run: str) -> int:
