@@ -53,7 +53,7 @@ warnings.filterwarnings("ignore")
 NOISE = {"no noise": None, "noise 10": 10.0, "noise 50": 50.0}
 """Noise multiplier of 150 steps over all records."""
 
-TRAINED = {"lora r 4": (4, 0.5), "lora r 8": (8, 0.5), "full": (1, 0.2)}
+TRAINED = {"lora r 4": (4, 2.0), "lora r 8": (8, 2.0), "full": (1, 0.2)}
 """Rank and step size of each way of training; `full` trains every parameter but those of its adapter."""
 
 LENGTH = 64
@@ -115,7 +115,7 @@ def exposures(noise: list[str], seeds: list[int]) -> Iterator[dict[str, Any]]:
     attack = attacks.build("exposure", {"copies": [1, 8, 32], "secrets": 3})
     for name in noise:
         for seed in seeds:
-            world = World(noise_multiplier=NOISE[name], steps=150, sentences=800, seed=seed)
+            world = World(noise_multiplier=NOISE[name], steps=150, sentences=400, context=10, seed=seed)
             yield row("exposure", name, seed, *timed(attack, world), world.promise)
 
 

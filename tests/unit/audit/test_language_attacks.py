@@ -474,7 +474,7 @@ def test_private_steps_protect_eight_copies_and_their_absence_does_not():
     attack = attacks.build("exposure", {"copies": [8], "secrets": 3})
     bits = {}
     for noise in (None, 10.0):
-        worlds = [World(noise_multiplier=noise, steps=150, sentences=800, seed=seed) for seed in range(3)]
+        worlds = [World(noise_multiplier=noise, steps=150, sentences=400, context=10, seed=seed) for seed in range(3)]
         bits[noise] = [attack.run(world, QUIET).figures["exposure_8_copies"].value for world in worlds]
     assert min(bits[None]) == pytest.approx(np.log2(10_000))
     assert np.mean(bits[10.0]) < 6
