@@ -46,6 +46,8 @@ def owner() -> dict[str, Any]:
 class Server:
     """One server, running or not."""
 
+    CRASH = signal.SIGQUIT
+
     def __init__(self, folder: Path, programs: Path) -> None:
         self.folder, self.programs = folder, programs
         self.process: subprocess.Popen[bytes] | None = None

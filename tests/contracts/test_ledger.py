@@ -281,7 +281,7 @@ class TestReserve:
 
     @pytest.mark.parametrize("currency", ["plan", "rdp"])
     def test_a_refused_charge_leaves_no_line(self, ledger, factory, currency):
-        """I4: the poor account is the last one; charges and balances stay, and the history tells of the refusal only."""
+        """I4: the poor account is the last one; charges and balances stay; the history only tells of a refusal."""
         names = ("a", "z")
         if currency == "plan":
             ledger.open_accounts(map(account, names))

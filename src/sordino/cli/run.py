@@ -71,8 +71,13 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
 
 def _say_if_new(file: Path, ledger: str | None) -> None:
     """A mistyped path would be a fresh budget, so a new shared ledger is announced."""
-    if ledger is not None and not (file.parent / ledger).exists():
-        click.echo(f"opening a new ledger, with nothing spent yet: {file.parent / ledger}", err=True)
+    if ledger is None:
+        return
+    from sordino.ledger.stores import exists, label, located
+
+    place = located(ledger, file.parent)
+    if not exists(place):
+        click.echo(f"opening a new ledger, with nothing spent yet: {label(place)}", err=True)
 
 
 def _progress(*, quiet: bool) -> AbstractContextManager[Callable[[Progress], None]]:

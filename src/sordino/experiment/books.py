@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from sordino.core.errors import EngineError, PrivacyError
 from sordino.experiment.accounts import CLIENTS
 from sordino.experiment.config import Budget
 from sordino.experiment.plan import Plan
 from sordino.ledger import Account, Ledger, amounts
+from sordino.ledger.stores import Place
 from sordino.privacy.permits import Line, Reservation
 
 
@@ -49,7 +49,7 @@ class LedgerBooks:
 
 
 @contextmanager
-def kept(plan: Plan, run: str, file: Path) -> Iterator[tuple[LedgerBooks | NoBooks, Ledger | None]]:
+def kept(plan: Plan, run: str, place: Place) -> Iterator[tuple[LedgerBooks | NoBooks, Ledger | None]]:
     """A run's books with the plan admitted, and their ledger; neither where nothing is protected.
 
     Raises:
@@ -58,7 +58,7 @@ def kept(plan: Plan, run: str, file: Path) -> Iterator[tuple[LedgerBooks | NoBoo
     if not plan.private:
         yield NoBooks(), None
         return
-    with Ledger(file) as ledger:
+    with Ledger(place) as ledger:
         yield open_books(ledger, plan, run), ledger
 
 

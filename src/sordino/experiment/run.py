@@ -26,6 +26,7 @@ from sordino.experiment.render import finite, plan_json
 from sordino.experiment.rounds import Books, State
 from sordino.experiment.settings import setting_of
 from sordino.ledger import Claim, Ledger
+from sordino.ledger.stores import Place, label, located
 
 if TYPE_CHECKING:
     from sordino.audit.sensor.report import Report
@@ -82,7 +83,7 @@ def run(
     folder = RunFolder(runs / f"{plan.experiment.name}-{plan.digest[:8]}")
     finished = folder.finished(plan.digest)
     if finished is not None:
-        claims = claims_of(plan, _ledger_file(plan, folder, base))
+        claims = claims_of(plan, _ledger_of(plan, folder, base))
         return Result(folder.path, finished | _claimed(plan, finished["silos"], claims), claims, fresh=False)
     built = build(plan, population)
     report = sensor.at_start(built.setup)
@@ -90,7 +91,7 @@ def run(
         sensed(report)
         require(report)
     setting = setting_of(built.setup)
-    with _opened(plan, folder, toml, _ledger_file(plan, folder, base)) as (books, ledger):
+    with _opened(plan, folder, toml, _ledger_of(plan, folder, base)) as (books, ledger):
         if report is not None:
             folder.write("sensor.json", report.to_plain())
         if population.canaries is not None:  # coins are fixed, and kept, before anything is trained
@@ -128,12 +129,12 @@ def run(
 
 
 @contextmanager
-def _opened(plan: Plan, folder: RunFolder, toml: str, file: Path) -> Iterator[tuple[Books, Ledger | None]]:
+def _opened(plan: Plan, folder: RunFolder, toml: str, place: Place) -> Iterator[tuple[Books, Ledger | None]]:
     """The run's folder and books, the plan admitted. A plan that is refused leaves no run folder."""
     fresh = folder.begin(toml, plan_json(plan))
     with ExitStack() as stack:
         try:
-            opened = stack.enter_context(kept(plan, _name(plan), file))
+            opened = stack.enter_context(kept(plan, _name(plan), place))
         except SordinoError:
             if fresh:
                 folder.discard()
@@ -141,7 +142,7 @@ def _opened(plan: Plan, folder: RunFolder, toml: str, file: Path) -> Iterator[tu
         yield opened
 
 
-def claims_of(plan: Plan, file: Path) -> tuple[Claim, ...]:
+def claims_of(plan: Plan, place: Place) -> tuple[Claim, ...]:
     """The guarantees of a run that has ended, from its ledger as it is now.
 
     Raises:
@@ -149,11 +150,11 @@ def claims_of(plan: Plan, file: Path) -> tuple[Claim, ...]:
     """
     if not plan.private:
         return ()
-    with Ledger(file, read_only=True) as ledger:
+    with Ledger(place, read_only=True) as ledger:
         claims = tuple(ledger.claims(_name(plan)))
     if not claims:
         raise VerificationError.about(
-            "run", "has a result whose ledger knows no charge for it", "restore the ledger", ledger=str(file)
+            "run", "has a result whose ledger knows no charge for it", "restore the ledger", ledger=label(place)
         )
     return claims
 
@@ -211,5 +212,5 @@ def _name(plan: Plan) -> str:
     return f"{plan.experiment.name}-{plan.digest[:16]}"
 
 
-def _ledger_file(plan: Plan, folder: RunFolder, base: Path) -> Path:
-    return base / plan.experiment.ledger if plan.experiment.ledger else folder.ledger
+def _ledger_of(plan: Plan, folder: RunFolder, base: Path) -> Place:
+    return located(plan.experiment.ledger, base) if plan.experiment.ledger else folder.ledger

@@ -19,6 +19,7 @@ from sordino.experiment.plan import Plan, make_plan
 from sordino.experiment.population import load
 from sordino.experiment.run import claims_of
 from sordino.ledger import Claim
+from sordino.ledger.stores import Place, is_url
 
 
 def open_run(path: Path, *, ledger: Path | None = None, seed: int = 0) -> Audited:
@@ -63,16 +64,19 @@ def open_run(path: Path, *, ledger: Path | None = None, seed: int = 0) -> Audite
     )
 
 
-def _ledger_of(plan: Plan, folder: RunFolder, given: Path | None) -> Path:
+def _ledger_of(plan: Plan, folder: RunFolder, given: Path | None) -> Place:
+    named = plan.experiment.ledger
+    if given is None and named is not None and is_url(named):
+        return named
     file = given if given is not None else folder.ledger
     if plan.private and not file.exists():
         raise ConfigError.about("audit", "is not there", "name the run's ledger with --ledger", ledger=str(file))
     return file
 
 
-def _weakest(plan: Plan, file: Path) -> Claim | None:
+def _weakest(plan: Plan, place: Place) -> Claim | None:
     """The claim with the largest epsilon: that of the people who risk most."""
-    return max(claims_of(plan, file), key=lambda claim: claim.epsilon, default=None)
+    return max(claims_of(plan, place), key=lambda claim: claim.epsilon, default=None)
 
 
 def _client(plan: Plan, claim: Claim | None) -> int:

@@ -42,7 +42,7 @@ class PostgreSQL(Store):
 
     def __init__(self, url: str, *, read_only: bool = False, busy_s: float = 30.0) -> None:
         _require_driver()
-        found = _parsed(url)
+        found = parsed(url)
         self._secrets = [text for text in (found.password,) if text]
         options = f"{found.query.get('options', '')} -c lock_timeout={max(1, int(busy_s * 1000))}"
         engine = create_engine(
@@ -50,7 +50,21 @@ class PostgreSQL(Store):
             connect_args={"options": options.strip(), "connect_timeout": max(2, int(busy_s))},
             pool_pre_ping=True,  # a connection that died between two rounds is replaced; one that dies in use refuses
         )
-        super().__init__(engine, {"database": _public(found)}, read_only=read_only)
+        super().__init__(engine, {"database": public(found)}, read_only=read_only)
+
+    @classmethod
+    def exists(cls, url: str) -> bool:
+        """Whether a ledger is there.
+
+        Raises:
+            PrivacyError: The server cannot be asked.
+        """
+        asking = _Asking(url, read_only=True)
+        try:
+            with asking.read() as db:
+                return asking.is_made(db)
+        finally:
+            asking.close()
 
     def _prepare(self) -> None:
         with self.read() as db:
@@ -94,7 +108,9 @@ class PostgreSQL(Store):
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        with self.transaction(isolation_level="REPEATABLE READ", postgresql_readonly=True) as db:
+        with self.transaction(isolation_level="REPEATABLE READ") as db:
+            # Not by an option of the connection, whose reset would undo a server's own read-only default.
+            db.exec_driver_sql("SET TRANSACTION READ ONLY")
             yield db
 
     def reason(self, error: SQLAlchemyError) -> str:
@@ -102,6 +118,13 @@ class PostgreSQL(Store):
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
+
+
+class _Asking(PostgreSQL):
+    """Looks at a server on which there may be no ledger."""
+
+    def _prepare(self) -> None:
+        pass
 
 
 def _settings() -> list[ColumnElement[str]]:
@@ -117,7 +140,7 @@ def _require_driver() -> None:
         ) from error
 
 
-def _parsed(url: str) -> URL:
+def parsed(url: str) -> URL:
     """The parts of a URL. A message never repeats it: it may hold a password."""
     remedy = "write postgresql://user@host/database, with signs such as @ and / in a password as %40 and %2F"
     try:
@@ -129,7 +152,7 @@ def _parsed(url: str) -> URL:
     return found
 
 
-def _public(url: URL) -> str:
+def public(url: URL) -> str:
     """Where it is, without who asks."""
     port = f":{url.port}" if url.port else ""
     return f"{url.host or 'local'}{port}/{url.database}"
