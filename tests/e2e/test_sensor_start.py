@@ -12,14 +12,15 @@ from sordino.audit.sensor.finding import finding
 from sordino.audit.sensor.full import audit
 from sordino.audit.sensor.report import Measured, Report
 from sordino.audit.sensor.start import ALPHA, require
-from sordino.core.errors import BreakerOpen
-from sordino.experiment.audits.sensor import RunStep, at_start
+from sordino.core.errors import BreakerOpen, PrivacyError
+from sordino.experiment.audits.opening import open_run
+from sordino.experiment.audits.sensor import RunStep, at_start, found
 from sordino.experiment.build import build
 from sordino.federation.mechanisms.gaussian import Gaussian
 from sordino.federation.pipeline import Pipeline
-from sordino.local.clipping import Clipped, bookkeeping
+from sordino.local.clipping import Clip, Clipped, bookkeeping
 from sordino.local.clipping.auto import Auto
-from sordino.local.trainers import _data, zeroth
+from sordino.local.trainers import _data, _pools, zeroth
 from sordino.privacy.kernel import certify
 from sordino.privacy.noise import SystemNoise
 
@@ -62,6 +63,34 @@ def test_a_sound_run_may_start(table, name):
     assert report.failed == ()
     assert report.alpha == ALPHA == 1e-6
     assert report.cpu_seconds < 1.0
+
+
+@pytest.fixture
+def tiered(table):
+    """The small table, with records of two public groups."""
+    csv = table.parent / "patients.csv"
+    first, *rows = csv.read_text(encoding="utf-8").split()
+    tiers = (f"{row},{'strict' if i % 3 else 'open'}\n" for i, row in enumerate(rows))
+    csv.write_text(f"{first},tier\n" + "".join(tiers), encoding="utf-8")
+    text = table.read_text(encoding="utf-8").replace("noise_multiplier = 1.0", "epsilon = 4.0")
+    table.write_text(text + "[groups.open]\nepsilon = 4.0\n[groups.strict]\nepsilon = 2.0\n", encoding="utf-8")
+    return table
+
+
+def test_groups_are_held_to_shares_of_their_own(tiered, monkeypatch):
+    """
+    A sound run with groups may start; one that clips all of them alike is refused by its own door on made-up records.
+    """
+    own = ('data.table.group="tier"', "local.clip=0.3", "local.batch=0.4", 'local.individual="scale"')
+    plan, population = planned(tiered, *own)
+    parts = build(plan, population).setup
+
+    assert len(set(RunStep(parts).declared.shares)) == 2
+    assert at_start(parts).failed == ()
+
+    monkeypatch.setattr(_pools, "Clip", lambda norm, unit, rule: Clip(0.3, unit, rule))
+    with pytest.raises(PrivacyError, match="is not the noise that is charged"):
+        at_start(parts)
 
 
 def test_nothing_private_nothing_driven(table):
@@ -244,13 +273,25 @@ def test_the_full_form_finds_three_percent_in_a_runs_own_step(heart, monkeypatch
     assert "less noise is drawn" in finding(report, None).causes[0]
 
 
+def test_the_finding_of_a_finished_run(heart):
+    """
+    A finished run is driven in full; the finding carries what the run's ledger claims.
+    """
+    result = ran(heart, "simulation.noise_seed=5")
+
+    made = found(open_run(result.folder, seed=3))
+
+    assert (made.verdict, made.confidence) == ("holds", 0.999)
+    assert made.promise is not None
+
+
 def test_a_sound_report_is_a_finding_that_holds():
     """
     It says how many checks there were, and what they do not show.
     """
-    found = finding(Report.of([Measured("noise scale", 0.5, "0.999")], 1e-3), None)
+    made = finding(Report.of([Measured("noise scale", 0.5, "0.999")], 1e-3), None)
 
-    assert (found.verdict, found.grade, found.confidence) == ("holds", "conformance", 0.999)
+    assert (made.verdict, made.grade, made.confidence) == ("holds", "conformance", 0.999)
 
 
 def test_what_is_not_a_number_opens_the_breaker():

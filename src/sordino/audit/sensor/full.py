@@ -114,14 +114,9 @@ def of_few(iterates: Floats, world: World, declared: Declared, multiplier: float
 def of_odd(step: Step, world: World, steps: int, multiplier: float, seed: int) -> Iterator[Measured]:
     """Checks of a run in which some records are not finite or overflow: they change their own bounded share at most."""
     name, declared = "non-finite input", step.declared
-    try:
-        with np.errstate(all="ignore"):
-            iterates = step.iterates(world, steps, multiplier, seed)
-    except Exception as error:  # noqa: BLE001 - that one record can stop the whole step is what is looked for
-        yield Measured(name, 0.0, f"a record stops the step: {type(error).__name__}")
-        return
-    if not np.isfinite(iterates).all():
-        yield Measured(name, 0.0, NOT_FINITE)
+    iterates = with_odd(step, world, steps, multiplier, seed)
+    if isinstance(iterates, Measured):
+        yield iterates
         return
     quiet = Quiet.of(iterates, world, declared, multiplier)
     with np.errstate(over="ignore"):
@@ -135,6 +130,16 @@ def of_odd(step: Step, world: World, steps: int, multiplier: float, seed: int) -
         yield Measured(name, missing(others, rates), says)
     least = noise.every_release(noise.over_std(iterates, world.nobody, declared, multiplier))
     yield Measured(name, least.p, f"beside odd records, {least.says}")
+
+
+def with_odd(step: Step, world: World, steps: int, multiplier: float, seed: int) -> Floats | Measured:
+    """The iterates of a world with odd records, or the failure that they lead to."""
+    try:
+        with np.errstate(all="ignore"):
+            iterates = step.iterates(world, steps, multiplier, seed)
+    except Exception as error:  # noqa: BLE001 - that one record can stop the whole step is what is looked for
+        return Measured("non-finite input", 0.0, f"a record stops the step: {type(error).__name__}: {error}")
+    return iterates if np.isfinite(iterates).all() else Measured("non-finite input", 0.0, NOT_FINITE)
 
 
 def of_relatives(

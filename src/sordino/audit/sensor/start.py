@@ -19,7 +19,7 @@ from scipy import stats
 
 from sordino.audit.sensor import clipping, noise, sampling
 from sordino.audit.sensor.clipping import Quiet
-from sordino.audit.sensor.full import QUIET, missing
+from sordino.audit.sensor.full import NOT_FINITE, QUIET, missing, with_odd
 from sordino.audit.sensor.report import Measured, Report
 from sordino.audit.sensor.world import Declared, Floats, Step, World
 from sordino.core.errors import BreakerOpen
@@ -78,9 +78,8 @@ def start(step: Step, noise_multiplier: float, seed: int = 0) -> Report:
     measured = [*_loud(step.iterates(world, STEPS, noise_multiplier, seed), world, declared, noise_multiplier)]
     quiet = QUIET * min(declared.shares)
     odd = world.with_odd(ODD)
-    with np.errstate(all="ignore"):
-        iterates = step.iterates(odd, STEPS, quiet, seed + 1)
-    measured += _quiet(iterates, odd, declared, quiet)
+    iterates = with_odd(step, odd, STEPS, quiet, seed + 1)
+    measured += [iterates] if isinstance(iterates, Measured) else _quiet(iterates, odd, declared, quiet)
     return Report.of(measured, ALPHA).took(time.process_time() - begun)
 
 
@@ -135,7 +134,7 @@ def require(report: Report) -> None:
 
 def _loud(iterates: Floats, world: World, declared: Declared, multiplier: float) -> Iterator[Measured]:
     if not np.isfinite(iterates).all():
-        yield Measured("finite", 0.0, "released sums are not finite")
+        yield Measured("finite", 0.0, NOT_FINITE)
         return
     z = noise.over_std(iterates, world.nobody, declared, multiplier)
     yield noise.scale(z)
@@ -150,9 +149,6 @@ def _loud(iterates: Floats, world: World, declared: Declared, multiplier: float)
 
 
 def _quiet(iterates: Floats, world: World, declared: Declared, multiplier: float) -> Iterator[Measured]:
-    if not np.isfinite(iterates).all():
-        yield Measured("non-finite input", 0.0, "released sums are not finite")
-        return
     everyone = Quiet.of(iterates, world, declared, multiplier)
     yield from clipping.bound(everyone)
     sound, rates = everyone.without(len(ODD)), declared.rate(world.canaries)[len(ODD) :]

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.audit.findings import Finding, Grade, skipped
+from sordino.audit.sensor.finding import NAME, finding
 from sordino.audit.sensor.full import audit
 from sordino.audit.sensor.report import Report
 from sordino.audit.sensor.rounds import LAWS
@@ -203,6 +205,16 @@ def report(audited: Audited, *, alpha: float = 1e-3) -> Report | None:
     # Every canary is a client that trains: fewer of them, and fewer rounds.
     sizes = {"rows": 100, "steps": 40} if step.kind.clients else {}
     return audit(step, alpha=alpha, seed=audited.seed, **sizes)
+
+
+def found(audited: Audited) -> Finding:
+    """What the full sensor audit says of a finished run, for `sordino audit RUN`."""
+    made = report(audited)
+    if made is None:
+        return skipped(
+            NAME, Grade.CONFORMANCE, "Nothing is private, or releases are slopes, without rows to tell apart."
+        )
+    return finding(made, audited.promise)
 
 
 @dataclass(frozen=True)
