@@ -4,6 +4,7 @@ SordinoError
 ├── ConfigError        nothing has run; the input must change          exit code 2
 ├── PrivacyError       going on would break or overstate a guarantee    exit code 2
 │   └── BudgetRefused  the ledger said no; nothing was released         exit code 3
+│       └── BudgetExhausted  what is left does not pay for this question   exit code 3
 ├── BreakerOpen        releases are stopped until a person looks        exit code 4
 ├── VerificationError  a ledger, report or file is not what it claims   exit code 5
 └── EngineError        a client or the network failed; training may go on  exit code 1
@@ -47,6 +48,10 @@ class BudgetRefused(PrivacyError):
     """An account cannot pay for a release; it did not happen."""
 
     exit_code = 3
+
+
+class BudgetExhausted(BudgetRefused):
+    """What is left of an account does not pay for this question; a cheaper one may fit."""
 
 
 class BreakerOpen(SordinoError):

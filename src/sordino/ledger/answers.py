@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -10,9 +11,11 @@ from sqlalchemy import select
 
 from sordino.core import checks
 from sordino.core.errors import ConfigError, PrivacyError
-from sordino.ledger import claim, history, reading, schema
+from sordino.ledger import claim, forecast, history, reading, schema
 from sordino.ledger.account import Account, Balance
+from sordino.ledger.blocks import Blocks
 from sordino.ledger.claim import Claim
+from sordino.ledger.forecast import Outlook
 from sordino.ledger.history import Entry
 from sordino.ledger.reading import Charge
 from sordino.ledger.stores import Place, open_store
@@ -77,6 +80,25 @@ class Answers:
         self._accounts([account])
         with self._store.read() as db:  # the limit may have been raised since
             return reading.balance(db, *reading.accounts(db, [account])[account])
+
+    def outlooks(self, now: datetime | None = None) -> list[Outlook]:
+        """How many more runs of the present plan fit each account, and when it is used up (see `forecast`)."""
+        with self._store.read() as db:
+            return forecast.outlooks(db, now)
+
+    def blocks(self, silo: str) -> Blocks:
+        """The blocks of a silo: which of them a range of records is charged to.
+
+        Raises:
+            ConfigError: It has none.
+        """
+        return Blocks.of(self.accounts(), silo)
+
+    def room(self, account: str) -> int:
+        """What an account has left, in whole units of 1e-12 of its currency."""
+        self._accounts([account])
+        with self._store.read() as db:
+            return reading.room(db, account)
 
     def claims(self, run: str) -> list[Claim]:
         """What the run may have cost the people of each account that paid for it, by account name."""

@@ -114,6 +114,12 @@ def _charges(db: Connection, where: Any) -> list[Charge]:
     return [Charge(**{n: row[n] for n in names}, lines=tuple(lines.get(row["txid"], ()))) for row in found.mappings()]
 
 
+def room(db: Connection, name: str) -> int:
+    """What an account has left, in whole units of its currency."""
+    row = db.execute(select(account).where(account.c.name == name)).one()
+    return int(row.limit_units - row.spent_units - row.held_units)
+
+
 def balance(db: Connection, number: int, terms: Account) -> Balance:
     """What an account may lose, has lost and has left."""
     row = db.execute(select(account).where(account.c.id == number)).one()

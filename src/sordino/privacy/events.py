@@ -38,6 +38,15 @@ def laplace(noise_multiplier: float) -> Event:
     return _module().LaplaceDpEvent(float(noise_multiplier))
 
 
+def zcdp(rho: float) -> Event:
+    """One release that is ρ-zCDP under add/remove, whatever its noise; ρ > 0.
+
+    Source: Bun and Steinke (2016), arXiv:1605.02065.
+    """
+    checks.positive("zcdp", rho=rho)
+    return _module().ZCDpEvent(float(rho))
+
+
 def poisson(rate: float, event: Event) -> Event:
     """An event over units that join independently with probability `rate`, in (0, 1]. Rate 1 is no sampling."""
     checks.rate("poisson", rate=rate)

@@ -81,7 +81,7 @@ class Table:
 
     def load(self) -> Examples:
         """The rows in the file's order."""
-        frame = _frame(located("table", self.path))
+        frame = frame_of(located("table", self.path))
         columns = self._columns([str(name) for name in frame.columns])
         if not len(frame):
             raise ConfigError.about(WHERE, "holds no records", "check the file", path=self.path)
@@ -118,7 +118,7 @@ class Table:
             rule = f"column {name!r} lacks {int(column.isna().sum())} values"
             raise ConfigError.about(WHERE, rule, "fill them, or set missing = 'indicator'")
         if name in self.categories:
-            return categorical(WHERE, name, _names(column), self.categories[name])
+            return categorical(WHERE, name, names_of(column), self.categories[name])
         try:
             values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         except (ValueError, TypeError):
@@ -144,7 +144,8 @@ class Table:
         return np.array([place[text] for text in texts], np.int64), len(known)
 
 
-def _frame(path: Path) -> Any:
+def frame_of(path: Path) -> Any:
+    """The rows of a CSV or Parquet file, as pandas reads them."""
     try:
         import pandas as pd
 
@@ -161,14 +162,14 @@ def _frame(path: Path) -> Any:
 
 def _texts(frame: Any, name: str) -> list[str]:
     """A column of names without gaps."""
-    texts = _names(frame[name])
+    texts = names_of(frame[name])
     for row, text in enumerate(texts):
         if text is None or not text.strip():
             raise ConfigError.about(WHERE, f"row {row} has nothing in column {name!r}", "every record needs one")
     return cast(list[str], texts)
 
 
-def _names(column: Any) -> list[str | None]:
+def names_of(column: Any) -> list[str | None]:
     """Values as texts, None where missing; a whole number has no decimal point, whatever type holds it."""
     return [None if gone else _name(value) for value, gone in zip(column, column.isna(), strict=True)]
 

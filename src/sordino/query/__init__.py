@@ -1,0 +1,1 @@
+"""Budgeted private statistics over a silo's table."""
