@@ -114,8 +114,8 @@ class Short(Exception):
     """An account cannot pay: undoes the transaction, so that the reason is worked out without holding the lock."""
 
 
-def admit(db: Connection, terms: Terms, requests: Sequence[Request]) -> None:
-    """Charge all accounts in the caller's transaction.
+def admit(db: Connection, terms: Terms, requests: Sequence[Request], told: Mapping[str, Any]) -> None:
+    """Charge all accounts in the caller's transaction; the history tells `told` beside the plan.
 
     Raises:
         Short: One of them cannot pay.
@@ -149,7 +149,7 @@ def admit(db: Connection, terms: Terms, requests: Sequence[Request]) -> None:
     )
     if pay(db, number) != len(requests):
         raise Short
-    history.append(db, "admitted", {**plan, "lines": _grouped(requests)})
+    history.append(db, "admitted", {**plan, "lines": _grouped(requests), **told})
 
 
 def kind_ids(db: Connection, keys: set[str]) -> dict[str, int]:

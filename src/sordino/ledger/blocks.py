@@ -59,8 +59,7 @@ class Blocks:
     @classmethod
     def of(cls, accounts: Iterable[Account], silo: str) -> Blocks:
         """The blocks of a silo among a ledger's accounts."""
-        windows = [Window.parse(account.name) for account in accounts if account.parent == silo]
-        return cls(_ordered([window for window in windows if window is not None]))
+        return cls(_ordered([window for window in _windows(accounts).values() if window.silo == silo]))
 
     def then(self, end: Given) -> Blocks:
         """With one more block, of what came in from the last end to this one."""
@@ -130,24 +129,34 @@ def overlap(unit: Unit) -> int | None:
 
 
 def check(opened: Account, known: Mapping[str, Account]) -> None:
-    """Refuse a block that leaves a gap, overlaps another, or mixes windows with other blocks.
+    """Refuse a block that leaves a gap, overlaps another, or would give a record a second budget.
 
     Raises:
         ConfigError: It does, or its name is not that of its window.
     """
-    if opened.scope != "block" or opened.parent is None:
+    where, there = f"account {opened.name!r}", _windows(known.values())
+    if any(window.silo == opened.name and known[name].parent != opened.name for name, window in there.items()):
+        raise ConfigError.about(where, "has blocks already, which stand by themselves: records would have two budgets")
+    if opened.scope != "block":
         return
-    where, silo = f"account {opened.name!r}", known[opened.parent]
-    others = [Window.parse(other.name) for other in known.values() if other.parent == opened.parent]
-    window = Window.parse(opened.name)
-    if (window is None) != all(other is None for other in others) and others:
-        raise ConfigError.about(where, "is named unlike the other blocks: a record might fall in two", parent=silo.name)
+    window = next(iter(_windows([opened]).values()), None)
+    beside = [other.name for other in known.values() if other.scope == "block" and other.parent == opened.parent]
+    if opened.parent is not None and any((name in there) != (window is not None) for name in beside):
+        raise ConfigError.about(where, "is named unlike the silo's other blocks: a record might fall in two")
     if window is None:
         return
-    if (window.name, window.silo) != (opened.name, silo.name):
-        raise ConfigError.about(where, "is not the name of its window", f"call it {window.name!r}", parent=silo.name)
-    windows = [other for other in others if other is not None]
-    Blocks(_ordered([*windows, window]))
+    if window.name != opened.name:
+        raise ConfigError.about(where, "is not written as its window is", f"call it {window.name!r}")
+    if window.silo in known and opened.parent != window.silo:
+        raise ConfigError.about(where, "names a silo that has an account of its own", "open it inside of that")
+    if opened.parent not in (None, window.silo):
+        raise ConfigError.about(where, "is named after another silo than the one it is in", parent=opened.parent)
+    Blocks(_ordered([*(other for other in there.values() if other.silo == window.silo), window]))
+
+
+def _windows(accounts: Iterable[Account]) -> dict[str, Window]:
+    found = {account.name: Window.parse(account.name) for account in accounts if account.scope == "block"}
+    return {name: window for name, window in found.items() if window is not None}
 
 
 def _ordered(windows: list[Window]) -> tuple[Window, ...]:

@@ -12,6 +12,7 @@ from sordino.core import checks
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.ledger import amounts, blocks, currencies, history, office, officers, reading, schema, scopes
 from sordino.ledger.account import Account
+from sordino.ledger.admission import Terms
 from sordino.ledger.attested import Attested
 from sordino.ledger.officers import Installed, Signed
 from sordino.ledger.policy import Policy
@@ -138,6 +139,13 @@ class Governed(Attested):
             db.execute(update(table).where(table.c.id == row.id).values(**limits, policy=version))
             history.append(db, "limit-changed", {"account": account, **limits, **told}, _name(told))
         self._terms = {}
+
+    def _approved(self, db: Connection, plan: Terms, approval: Signed | None) -> dict[str, Any]:
+        """What the history says of a plan's approval; nothing where the policy does not ask for one."""
+        present = reading.installed(db)
+        if approval is None and (present is None or not present.policy.approves):
+            return {}
+        return _obey(db, present, approval, "approve", plan.run, {"plan": plan.digest})
 
     def _move(self, action: str, account: str, reason: str, order: Signed | None) -> None:
         move = next(move for move in office.MOVES if move.action == action)

@@ -19,6 +19,7 @@ from sordino.ledger import admission, charging, checkpoints, history, pricing, r
 from sordino.ledger.account import PEOPLE
 from sordino.ledger.governed import Governed
 from sordino.ledger.keys import SigningKey
+from sordino.ledger.officers import Signed
 from sordino.ledger.stores import Place
 from sordino.privacy import events
 from sordino.privacy.permits import Line, Reservation, mint_reservation
@@ -64,6 +65,7 @@ class Ledger(Governed):
         *,
         noise_at: NoiseAt,
         quotas: Sequence[str] = (),
+        approval: Signed | None = None,
     ) -> None:
         """Charge a whole frozen plan to every account that it names and to all that contain them, or to none.
 
@@ -74,10 +76,12 @@ class Ledger(Governed):
             delta: The plan's δ, in (0, 1).
             noise_at: Where the plan's noise is added, hence against whom its ε holds.
             quotas: Accounts of a run or an analyst that pay too.
+            approval: Where the policy says who may `approve`: signed by them, for this run, with the terms
+                `{"plan": digest}`.
 
         Raises:
             BudgetRefused: An account cannot pay; says what it needs, what is left and what would fit.
-            PrivacyError: The run was admitted with another plan.
+            PrivacyError: The run was admitted with another plan, or its approval is missing.
 
         Guarantee:
             Plans may be chosen adaptively; each is fixed before its first release, so its ε may be that of all its
@@ -106,7 +110,7 @@ class Ledger(Governed):
         try:
             with self._store.write() as db:
                 if not admission.earlier(db, terms, plan):
-                    admission.admit(db, terms, asked)
+                    admission.admit(db, terms, asked, self._approved(db, terms, approval))
         except admission.Short:
             with self._store.read() as db:
                 refusal = admission.refusal(db, asked, delta)

@@ -150,6 +150,11 @@ class Policy:
         """What officers sign to install it."""
         return b"sordino policy\n" + self.canonical.encode()
 
+    @property
+    def approves(self) -> bool:
+        """Whether a plan needs an approval: where it is said who may give one."""
+        return "approve" in self.may
+
     def quorum(self, action: str) -> Quorum:
         """Who may do this.
 

@@ -94,8 +94,10 @@ class Replay:
         if body["account"] and body["account"] not in self.accounts:
             yield f"refuses {body['account']!r}, which is not open"
 
-    def _admitted(self, _: Body, body: Body) -> Iterator[str]:
+    def _admitted(self, row: Body, body: Body) -> Iterator[str]:
         run = body["run"]
+        if "signed" in body or (self.office.installed is not None and self.office.installed.policy.approves):
+            yield from self.office.obey(row, body, "approve", run, {"plan": body["digest"]})
         if run in self.admissions:
             yield f"admits run {run!r} a second time"
         self.admissions[run] = {name: body[name] for name in ("run", "digest", "delta", "noise_at")}

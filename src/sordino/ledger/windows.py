@@ -97,7 +97,7 @@ class Window:
         return cls(found["silo"], found["column"], start, point(found["end"]))
 
 
-def span(value: str | float, like: Point) -> Decimal | timedelta:
+def length(value: str | float, like: Point) -> Decimal | timedelta:
     """A length on the time column: days where it holds times."""
     number = point(value)
     if not isinstance(number, Decimal) or number <= 0:
@@ -108,6 +108,11 @@ def span(value: str | float, like: Point) -> Decimal | timedelta:
 def shifted(place: Point, length: Decimal | timedelta, times: int = 1) -> Point:
     """A place so many lengths later."""
     return place + times * length  # type: ignore[operator]
+
+
+def distance(one: Point, other: Point) -> Decimal | timedelta:
+    """How far the second lies after the first."""
+    return other - one  # type: ignore[operator]
 
 
 def before(one: Point, other: Point) -> bool:
