@@ -20,7 +20,7 @@ from sordino.ledger import evidence, history, schema
 from sordino.ledger.evidence import Body, Evidence, Known
 from sordino.ledger.keys import VerifyKey
 from sordino.ledger.replay import Replay
-from sordino.ledger.stores import Place, open_store
+from sordino.ledger.stores import GENESIS, Place, open_store
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def report(rows: Sequence[Body], found: Evidence, problems: Sequence[str]) -> Re
 
 def ends(rows: Sequence[Body], seq: int, digest: str) -> Iterator[str]:
     """Whether a history ends where the head says."""
-    last = (rows[-1]["seq"], rows[-1]["hash"]) if rows else (0, evidence.GENESIS)
+    last = (rows[-1]["seq"], rows[-1]["hash"]) if rows else (0, GENESIS)
     if last != (seq, digest):
         yield f"history: it ends at event {last[0]}, the ledger's head is {seq}: truncated"
 
