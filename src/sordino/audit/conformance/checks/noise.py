@@ -168,9 +168,10 @@ def source(bench: Bench) -> Iterator[Outcome]:
 def _restarted(bench: Bench) -> Outcome:
     """Whether a new process draws the noise of the one before."""
     case, name = "a restart", bench.target.name
-    first, second = (_fresh(bench.spec, start).get(name) for start in (1, 2))
+    (first, _), (second, said) = ((found.get(name), error) for found, error in (_fresh(bench.spec, i) for i in (1, 2)))
     if first is None or second is None:
-        return Outcome(result=Result.NOT_APPLICABLE, case=case, evidence="a process of its own did not answer")
+        evidence = f"a process of its own did not answer: {said}"
+        return Outcome(result=Result.NOT_APPLICABLE, case=case, evidence=evidence)
     return Outcome(
         result=Result.FAIL if first == second else Result.PASS,
         case=case,
@@ -194,14 +195,17 @@ for name, target in load(sys.argv[1]).items():
 
 
 @functools.cache
-def _fresh(spec: str, start: int) -> dict[str, str]:
-    """The first release of every target behind a name, each in a new process; `start` tells the processes apart."""
+def _fresh(spec: str, start: int) -> tuple[dict[str, str], str]:
+    """The first release of every target behind a name, in a new process, and the last line of what went wrong.
+
+    Processes are told apart by `start`.
+    """
     del start
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     call = [sys.executable, "-c", _START, spec]
     done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603 - our own interpreter and words
     lines = (line.partition("\t") for line in done.stdout.splitlines())
-    return {name: noise for name, tab, noise in lines if tab}
+    return {name: noise for name, tab, noise in lines if tab}, (done.stderr.strip().splitlines() or [""])[-1]
 
 
 def _forked(bench: Bench, updates: list[Named]) -> Outcome:
