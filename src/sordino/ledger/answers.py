@@ -65,6 +65,11 @@ class Answers:
         with self._store.read() as db:
             return reading.consents(db, txid)
 
+    def admitted(self, run: str) -> str | None:
+        """The digest of the plan that a run was admitted with; none if it was not."""
+        with self._store.read() as db:
+            return reading.admitted(db, run)
+
     def runs(self) -> list[str]:
         """Every run that was ever opened, by name."""
         with self._store.read() as db:

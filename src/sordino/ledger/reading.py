@@ -91,6 +91,12 @@ def consents(db: Connection, txid: str) -> dict[str, str]:
     return {row.name: row.consent for row in db.execute(query.where(line.c.consent.is_not(None)))}
 
 
+def admitted(db: Connection, run: str) -> str | None:
+    """The digest of the plan that a run was admitted with."""
+    table = schema.admission
+    return db.execute(select(table.c.digest).where(table.c.run == run)).scalar_one_or_none()
+
+
 def charges(db: Connection, run: str) -> list[Charge]:
     """A run's charges, oldest first."""
     return _charges(db, charge_table.c.run == run)
