@@ -38,6 +38,7 @@ class PlanTerms:
         data: The data set with its columns, as the experiment file names it.
         code: Digest of the code that planned it.
         clip: L2 norm of one unit's gradient, where there is one.
+        test: A simulation, whose noise may be predictable.
     """
 
     run: str
@@ -53,6 +54,7 @@ class PlanTerms:
     data: dict[str, Any]
     code: str
     clip: float | None = None
+    test: bool = False
 
     @property
     def canonical(self) -> str:

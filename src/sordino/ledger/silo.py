@@ -1,0 +1,233 @@
+"""A silo's own side: its ledger decides for its own people, whatever a coordinator's database says.
+
+check(plan) ─► join(plan, fence, checkpoint) ─► grant(request) ─► [noise is drawn] ─► commit ─► published
+   rules, budget    admitted here, witnessed       reserved here         └── crash: forfeited at the next join
+
+A coordinator whose ledger was put back, or copied, is refused: its checkpoint is older or another one, its fence was
+here before, or its transaction was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sordino.core.errors import BudgetRefused, PrivacyError
+from sordino.ledger import officers, pricing
+from sordino.ledger.approval import Approval, PlanTerms
+from sordino.ledger.checkpoints import Growth
+from sordino.ledger.grants import Grant, Request
+from sordino.ledger.keys import SigningKey
+from sordino.ledger.ledger import Ledger
+from sordino.ledger.rules import Rules, read_rules
+from sordino.ledger.witnesses import Witness
+from sordino.privacy.permits import Reservation
+
+FILE = "silo.toml"
+"""A silo's rules, in its folder."""
+
+
+@dataclass(frozen=True)
+class _Granted:
+    grant: Grant
+    reservation: Reservation
+
+
+class SiloLedger:
+    """A silo's ledger with its key and its rules. One object belongs to one process of the silo.
+
+    Args:
+        ledger: The silo's own.
+        key: Signs its grants and countersignatures.
+        rules: Which plans it takes part in.
+        witness: What it has seen of coordinators' ledgers.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self, ledger: Ledger, key: SigningKey, rules: Rules, witness: Witness, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.ledger, self.key, self.rules, self.witness, self._clock = ledger, key, rules, witness, clock
+        self._joined: dict[str, tuple[PlanTerms, int]] = {}
+        self._granted: dict[str, _Granted] = {}
+
+    @property
+    def name(self) -> str:
+        """The silo's."""
+        return self.rules.name
+
+    def check(self, approval: Approval) -> None:
+        """Return only if the silo would take part: by its rules, and by what its accounts have left. Writes nothing.
+
+        Raises:
+            PrivacyError: Its rules forbid the plan, it is not approved, or an account protects something else.
+            BudgetRefused: Its accounts cannot pay.
+        """
+        terms = approval.terms
+        self.rules.check(approval)
+        installed = self.ledger.policy()
+        admitted = self.ledger.admitted(terms.run) == terms.digest
+        if installed is not None and installed.policy.approves and not admitted:
+            order = approval.order_for(installed)
+            officers.check(installed, order, "approve", terms.run, {"plan": terms.digest})
+        known = {account.name: account for account in self.ledger.accounts()}
+        for name, asked in terms.events(self.rules.accounts(terms)).items():
+            where = f"silo {self.name!r}"
+            account = known.get(name)
+            if account is None:
+                raise PrivacyError.about(where, "is not open in its ledger", "let the silo open it", account=name)
+            if (account.unit, account.adjacency, account.test) != (terms.unit, terms.adjacency, terms.test):
+                raise PrivacyError.about(
+                    where,
+                    f"protects a {account.unit} under {account.adjacency}{', for tests' if account.test else ''}; "
+                    f"the plan a {terms.unit} under {terms.adjacency}{', as a test' if terms.test else ''}",
+                    account=name,
+                )
+            price = pricing.price(pricing.counts(asked), terms.delta, terms.adjacency).epsilon
+            balance = self.ledger.balance(name)
+            if not admitted and (price > balance.epsilon_left or terms.delta > balance.delta_left):
+                raise BudgetRefused.about(
+                    where,
+                    f"the plan needs epsilon={price:.6g} at delta={terms.delta:g}; "
+                    f"{balance.epsilon_left:.6g} at {balance.delta_left:.3g} is left",
+                    "ask for less",
+                    account=name,
+                )
+
+    def seen(self, origin: str) -> tuple[int, str | None]:
+        """How many events of a coordinator's ledger it has seen, and the last note of it."""
+        return self.witness.size(origin), self.witness.seen(origin)
+
+    def join(self, approval: Approval, fence: int, growth: Growth) -> str:
+        """Take part in a run: keep the coordinator's checkpoint, admit the plan, adopt the fence.
+
+        What an earlier process of the run left open is forfeited.
+
+        Args:
+            approval: The signed plan.
+            fence: The coordinator's for this run.
+            growth: The coordinator's newest checkpoint, from what the silo has seen on (`Ledger.growth`).
+
+        Returns:
+            The silo's countersignature of the checkpoint.
+
+        Raises:
+            VerificationError: The coordinator's ledger was put back, rewritten or forked.
+            PrivacyError: The plan is not allowed, or another coordinator was here with this fence or a higher one.
+            BudgetRefused: The silo's accounts cannot pay.
+        """
+        self.check(approval)
+        signature = self.witness.see(growth.note, growth.proof)
+        terms = approval.terms
+        self.ledger.admit(
+            terms.run,
+            terms.digest,
+            terms.events(self.rules.accounts(terms)),
+            terms.delta,
+            noise_at=terms.noise_at,
+            approval=approval.order_for(self.ledger.policy()),
+        )
+        self.ledger.open_run(terms.run, given=fence)
+        self.ledger.forfeit_open(terms.run)
+        self._joined[terms.run] = (terms, fence)
+        return signature
+
+    def grant(self, request: Request) -> Grant:
+        """Reserve in the silo's own ledger and say so. The same request gets the same grant.
+
+        Raises:
+            BudgetRefused: The silo's accounts do not cover it; nothing was written.
+            PrivacyError: It is not of the joined plan or coordinator, its transaction was here before, or it expired.
+        """
+        self._check(request)
+        earlier = self._granted.get(request.txid)
+        if earlier is not None:
+            if not earlier.grant.answers(request):
+                raise self._refused("was granted for something else", request)
+            if self._clock() > earlier.grant.expires:
+                raise self._refused("was granted and has expired: it is not granted again", request)
+            return earlier.grant
+        expires = int(self._clock()) + self.rules.valid_s
+        grant = Grant.of(request, self.key.public, expires=expires).signed(self.key)
+        reservation = self.ledger.reserve(
+            request.txid,
+            request.run,
+            request.round,
+            request.purpose,
+            request.lines,
+            consents={line.account: grant.text for line in request.lines},
+        )
+        self._granted[request.txid] = _Granted(grant, reservation)
+        return grant
+
+    def _check(self, request: Request) -> None:
+        terms, fence = self._joined.get(request.run, (None, 0))
+        if terms is None:
+            raise self._refused("is of a run that was not joined", request)
+        if request.plan != terms.digest:
+            raise self._refused("is of another plan than the approved one", request)
+        if request.fence != fence:
+            raise self._refused(f"has fence {request.fence}; the coordinator here has {fence}", request)
+        mine = self.rules.accounts(terms)
+        if any(line.account not in mine for line in request.lines):
+            raise self._refused("charges accounts that are not the silo's", request)
+
+    def _refused(self, rule: str, request: Request) -> PrivacyError:
+        return PrivacyError.about(f"silo {self.name!r}", rule, "nothing was granted", txid=request.txid)
+
+    def reservation(self, txid: str) -> Reservation:
+        """The silo's reservation behind a grant, under which it draws its noise.
+
+        Raises:
+            PrivacyError: There is none, or it has expired.
+        """
+        granted = self._granted.get(txid)
+        if granted is None:
+            raise PrivacyError.about(f"silo {self.name!r}", "has not been granted", txid=txid)
+        if self._clock() > granted.grant.expires:
+            raise PrivacyError.about(f"silo {self.name!r}", "has expired: nothing is drawn under it", txid=txid)
+        return granted.reservation
+
+    def commit(self, txid: str, artefact: bytes) -> None:
+        """Settle a charge before what it released is handed over.
+
+        Args:
+            txid: The charge.
+            artefact: What leaves the silo, or its digest where somebody else keeps the bytes.
+        """
+        if txid not in self._granted:
+            raise PrivacyError.about(f"silo {self.name!r}", "has not been granted", txid=txid)
+        self.ledger.commit(self._granted[txid].reservation, artefact)
+
+    def published(self, txid: str) -> None:
+        """It was handed over."""
+        self.ledger.published(txid)
+        self._granted.pop(txid, None)
+
+    def abort(self, txid: str) -> None:
+        """Give back what a grant holds: only if no noise was permitted under it (see `Ledger.abort`)."""
+        self.ledger.abort(self.reservation(txid))
+        del self._granted[txid]
+
+    def forfeit(self, request: Request) -> None:
+        """Count a charge as spent, whether it was granted or not, and never draw it: its coordinator lost track of it."""
+        if self.ledger.state(request.txid) is None:
+            self.grant(request)
+        self.ledger.forfeit_open(request.run)
+        self._granted.pop(request.txid, None)
+
+
+@contextmanager
+def open_silo(folder: Path, *, clock: Callable[[], float] = time.time) -> Iterator[SiloLedger]:
+    """A silo from its folder, as `sordino silo enroll` makes it.
+
+    Raises:
+        ConfigError: The folder is not a silo's.
+    """
+    rules = read_rules(folder / FILE)
+    key = SigningKey.load(folder / rules.key)
+    with Ledger(folder / rules.ledger, key=key) as ledger:
+        yield SiloLedger(ledger, key, rules, Witness(folder / rules.witness, key, rules.coordinator_keys), clock)
