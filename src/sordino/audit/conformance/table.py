@@ -80,7 +80,7 @@ def _legend() -> str:
 
     asked = "".join(f"| {one.id} | {one.asks} |\n" for one in checks())
     return (
-        f"| check | asks whether |\n|---|---|\n{asked}\n"
+        f"| check | what must hold |\n|---|---|\n{asked}\n"
         "| verdict | meaning |\n|---|---|\n"
         "| PASS | nothing found |\n| REFUSED | fails closed on something public |\n"
         "| N-A | the question has no meaning here, or there is no way to ask it |\n"
