@@ -155,6 +155,8 @@ def write(db: Connection, key: SigningKey, known: Frontier, *, every: int) -> Fr
     row = last(db)
     size: int = db.execute(select(schema.head.c.seq)).scalar_one()
     signed = row.seq if row else 0
+    if known.size > signed:
+        raise VerificationError.about("ledger", f"was put back to event {signed}", signed=known.size)
     if not (_news(db, signed, AT_ONCE) or (size - signed >= every and _news(db, signed))):
         return known
     tree = _as_signed(db, key, known, row)
@@ -177,14 +179,10 @@ def _news(db: Connection, signed: int, kinds: Sequence[str] = ()) -> bool:
 def _as_signed(db: Connection, key: SigningKey, known: Frontier, row: Row[tuple[int, str, str]] | None) -> Frontier:
     """The tree of the last checkpoint. An owner never signs what contradicts an earlier signature."""
     if row is None:
-        if known.size:
-            raise VerificationError.about("ledger", "has lost its checkpoints: it was put back", signed=known.size)
         return known
     found = Checkpoint.parse(Note.parse(row.note).text)
     if found.origin != key.name:
         raise ConfigError.about("ledger", "is signed by another owner", "give its key", owner=found.origin)
-    if known.size > row.seq:
-        raise VerificationError.about("ledger", f"was put back to event {row.seq}", signed=known.size)
     trusted(Note.parse(row.note), [key.public])
     tree = known.extended(leaves(db, known.size, row.seq))
     if (tree.size, tree.root()) != (found.size, found.root):
