@@ -589,7 +589,7 @@ def test_a_tensor_that_no_noise_reached_is_found(written, monkeypatch, adapter, 
     assert not (folder / "adapter").exists()
 
 
-def test_a_frozen_tensor_that_was_trained_does_not_leave(written, monkeypatch):
+def test_a_frozen_tensor_that_was_trained_does_not_leave(written, monkeypatch, unwatched):
     """
     Broken twin: a trainer that also steps on a frozen factor, without noise. Nothing is exported.
     """

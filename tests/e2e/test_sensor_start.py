@@ -43,7 +43,7 @@ SETTINGS = {
     "in turns": (*CLIENT, *CLIPPED, "sampling={round_robin={size=3}}"),
     "fixed size": (*CLIENT, *CLIPPED, "sampling={fixed_size={size=3}}"),
     "clients, laplace": (*CLIENT, 'privacy.mechanism="laplace"', "stages=[{clip_l1={norm=0.3}}]"),
-    "clients at their silo": (*CLIENT, *CLIPPED, 'privacy.noise_at="silo"'),
+    "clients at their silo": (*CLIENT, *CLIPPED, 'privacy.noise_at="silo"', "sampling={round_robin={size=3}}"),
 }
 
 

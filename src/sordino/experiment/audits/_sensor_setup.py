@@ -76,8 +76,8 @@ def rate_of(experiment: Experiment, group: str | None = None) -> float:
 
 
 def sampling_of(experiment: Experiment) -> dict[str, Any]:
-    """The run's sampler at the sensor's size; silos that protect records all take part, as no one is hidden by that."""
-    if experiment.privacy.unit is not Unit.CLIENT:
+    """The run's sampler at the sensor's size; all take part where noise is at the silo or the sum, and hides nobody."""
+    if experiment.privacy.unit is not Unit.CLIENT or experiment.privacy.noise_at is NoiseAt.SILO:
         return {"all": {}}
     name, options = single("sampling", experiment.sampling)
     sized: dict[str, float] = {key: value for key, value in (("size", SIZE), ("cap", SIZE)) if key in options}
