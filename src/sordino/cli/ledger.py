@@ -1,84 +1,139 @@
-"""`sordino ledger`: look at accounts and prove that the books agree with themselves."""
+"""`sordino ledger`: accounts, who may change them, what is left, and proof that the books agree with themselves."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import asdict
+from typing import Any
 
 import click
 
+from sordino.cli._ledger_evidence import EVIDENCE
+from sordino.cli._ledger_officers import OFFICERS
+from sordino.cli._ledger_places import ledger_argument, opened, place
 from sordino.cli.options import as_json, echo_json
 
 
 @click.group("ledger")
 def command() -> None:
-    """Accounts, history and verification of a ledger file (or a run folder).
+    """Accounts of a ledger: a file, a run folder, or a PostgreSQL URL.
 
     \b
     Examples:
       sordino ledger show runs/heart-1a2b3c4d
+      sordino ledger open books.db north --epsilon 8 --delta 1e-5
       sordino ledger verify runs/heart-1a2b3c4d/ledger.db
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
 
 
 @command.command("show")
-@click.argument("path", type=click.Path(path_type=Path))
+@ledger_argument
 @as_json
-def show(path: Path, *, as_json: bool) -> None:
-    """What each account has spent and has left, and the claims of every run."""
+def show(path: str, *, as_json: bool) -> None:
+    """What each account has spent, holds and has left, how many more runs fit, and the claims of every run.
+
+    \b
+    Examples:
+      sordino ledger show runs/heart-1a2b3c4d
+      sordino ledger show postgresql://ward@db.example/ledger --json
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
+    from sordino.cli._ledger_show import show_accounts, show_claims
     from sordino.experiment.statement import statement
 
-    value = statement(_file(path))
+    value = statement(place(path))
     if as_json:
         echo_json(value)
         return
-    for account in value["accounts"]:
-        mark = "  TEST" if account["test"] else ""
-        click.secho(f"{account['name']}{mark}", bold=True)
-        click.echo(f"  unit {account['unit']}, {account['adjacency']}")
-        click.echo(
-            f"  epsilon {account['epsilon_used']:.4g} of {account['epsilon_limit']:.4g} used, "
-            f"{account['epsilon_left']:.4g} left; delta {account['delta_used']:.3g} of {account['delta_limit']:.3g}"
-        )
-        click.echo(
-            f"  releases: {account['committed']} committed, {account['held']} held, {account['forfeited']} forfeited"
-        )
-    for claim in value["claims"]:
-        click.echo(
-            f"run {claim['run']}: account {claim['account']}: epsilon {claim['epsilon']:.4g} "
-            f"at delta {claim['delta']:.3g} per {claim['unit']}, {claim['adjacency']}, against {claim['view']}"
-            + (" TEST" if claim["test"] else "")
-            + ("" if claim["complete"] else " (whole plan; not all of it has run)")
-        )
+    show_accounts(value["accounts"])
+    show_claims(value["claims"])
 
 
-@command.command("verify")
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--expect", multiple=True, metavar="SHA256", help="A hash seen earlier, such as a run's ledger_sha256.")
+@command.command("history")
+@ledger_argument
+@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only such events, e.g. refused.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N of them.")
 @as_json
-def verify(path: Path, expect: tuple[str, ...], *, as_json: bool) -> None:
-    """Replay the history and compare it with the balances; exit code 5 if they disagree.
+def history(path: str, *, kinds: tuple[str, ...], last: int | None, as_json: bool) -> None:
+    """Every event, oldest first.
 
-    What the file alone cannot show is that it was put back to an earlier state: keep the ledger_sha256 of each run
-    elsewhere and give it with --expect.
-    """
-    from sordino.core.errors import VerificationError
-    from sordino.ledger import verify as check
+    \b
+    Examples:
+      sordino ledger history books.db --last 20
+      sordino ledger history books.db --kind refused --kind limit-changed --json
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
+    from sordino.cli._ledger_show import show_event
+    from sordino.core.checks import one_of
+    from sordino.ledger.schema import KINDS
 
-    file = _file(path)
-    report = check(file, expect=expect)
+    for kind in kinds:
+        one_of("history", KINDS, kind=kind)
+    with opened(path) as ledger:
+        entries = [entry for entry in ledger.history() if not kinds or entry.kind in kinds]
+    entries = entries[-last:] if last else entries
     if as_json:
-        echo_json({"ok": report.ok, "problems": list(report.problems), "counts": dict(report.counts)})
-    elif report.ok:
-        click.echo(f"ok: {file}: " + ", ".join(f"{count} {name}" for name, count in report.counts.items()))
-    if not report.ok:
-        raise VerificationError.about("ledger", "; ".join(report.problems), file=str(file))
+        echo_json([asdict(entry) for entry in entries])
+        return
+    for entry in entries:
+        show_event(entry)
 
 
-def _file(path: Path) -> Path:
-    """The ledger file of a run folder, or the file itself."""
+@command.command("forecast")
+@ledger_argument
+@click.option("--silo", help="Plan continual training on the blocks of this silo.")
+@click.option("--window", type=float, help="How far back a run reads; days where blocks are of times.")
+@click.option("--every", type=float, help="How long after the run before; the same.")
+@click.option("--runs", default=12, show_default=True, type=click.IntRange(min=1), help="How many runs to look ahead.")
+@click.option("--price", type=float, help="Epsilon that one run costs a block.")
+@click.option("--delta", type=float, help="Delta that one run costs a block.")
+@as_json
+def forecast(path: str, *, silo: str | None, as_json: bool, **options: Any) -> None:
+    """How many more runs of the present plan fit, and when an account is used up at its present rate.
+
+    With --silo: which blocks each future run would charge, and when a block is exhausted. New blocks are as long as
+    the last one and have its limit.
+
+    \b
+    Examples:
+      sordino ledger forecast books.db
+      sordino ledger forecast books.db --silo north --window 180 --every 30 --price 0.5 --delta 1e-6
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
+    from sordino.cli import _ledger_show as text
+
+    with opened(path) as ledger:
+        if silo is None:
+            outlooks = [asdict(one) for one in ledger.outlooks()]
+            for one in outlooks:
+                one["used_up"] = None if one["used_up"] is None else one["used_up"].isoformat(timespec="seconds")
+            echo_json(outlooks) if as_json else text.show_outlooks(outlooks)
+            return
+        plan = _continual(ledger, silo, **options)
+    echo_json(plan) if as_json else text.show_continual(plan)
+
+
+def _continual(ledger: Any, silo: str, **options: Any) -> dict[str, Any]:
     from sordino.core.errors import ConfigError
+    from sordino.ledger.continual import Budget, continual
 
-    file = path / "ledger.db" if path.is_dir() else path
-    if not file.is_file():
-        raise ConfigError.about("ledger", "is not there", "give a ledger file or a run folder", file=str(file))
-    return file
+    for name in ("window", "every", "price", "delta"):
+        if options[name] is None:
+            raise ConfigError.about("forecast", f"needs --{name}", "see `sordino ledger forecast --help`", silo=silo)
+    blocks = ledger.blocks(silo)
+    names = [window.name for window in blocks.windows]
+    balances = {name: ledger.balance(name) for name in names}
+    last = balances[names[-1]]
+    found = continual(
+        blocks,
+        price=Budget.price(options["price"], options["delta"]),
+        fresh=Budget.limit(last.epsilon_limit, last.delta_limit),
+        left={
+            name: Budget.limit(balance.epsilon_left, balance.delta_left) if balance.state == "open" else Budget(0, 0)
+            for name, balance in balances.items()
+        },
+        window=options["window"],
+        every=options["every"],
+        runs=options["runs"],
+    )
+    return asdict(found)
+
+
+for verb in (*OFFICERS, *EVIDENCE):
+    command.add_command(verb)

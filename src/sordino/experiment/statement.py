@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from sordino.ledger import Account, Claim, Ledger
+from sordino.ledger.forecast import Outlook
+from sordino.ledger.stores import Place
 
 
-def statement(file: Path) -> dict[str, Any]:
-    """Balances of every account, and the claims of every run."""
-    with Ledger(file, read_only=True) as ledger:
+def statement(place: Place) -> dict[str, Any]:
+    """Balances of every account with what is to come, and the claims of every run."""
+    with Ledger(place, read_only=True) as ledger:
+        outlooks = {outlook.account: outlook for outlook in ledger.outlooks()}
         return {
-            "accounts": [_balance(ledger, account) for account in ledger.accounts()],
+            "accounts": [_balance(ledger, account, outlooks[account.name]) for account in ledger.accounts()],
             "claims": [_claim(claim) for run in ledger.runs() for claim in ledger.claims(run)],
         }
 
@@ -37,13 +39,25 @@ def _claim(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _balance(ledger: Ledger, account: Account) -> dict[str, Any]:
+def account_entry(ledger: Ledger, name: str) -> dict[str, Any]:
+    """One account as `statement` lists it."""
+    outlook = next(found for found in ledger.outlooks() if found.account == name)
+    return _balance(ledger, next(found for found in ledger.accounts() if found.name == name), outlook)
+
+
+def _balance(ledger: Ledger, account: Account, outlook: Outlook) -> dict[str, Any]:
     balance = ledger.balance(account.name)
     return {
         "name": account.name,
         "unit": str(account.unit),
         "adjacency": str(account.adjacency),
         "test": account.test,
+        "scope": account.scope,
+        "parent": account.parent,
+        "overlap": account.overlap,
+        "currency": account.currency,
+        "order": account.order,
+        "state": balance.state,
         "epsilon_limit": balance.epsilon_limit,
         "epsilon_used": balance.epsilon_used,
         "epsilon_left": balance.epsilon_left,
@@ -52,4 +66,9 @@ def _balance(ledger: Ledger, account: Account) -> dict[str, Any]:
         "held": balance.held,
         "committed": balance.committed,
         "forfeited": balance.forfeited,
+        "aborted": balance.aborted,
+        "present_plan": outlook.run,
+        "runs_left": outlook.runs,
+        "held_back_by": outlook.by,
+        "binding": outlook.binding,
     }

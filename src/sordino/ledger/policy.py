@@ -168,6 +168,10 @@ class Policy:
             return Quorum(tuple(sorted(self.officers)), len(self.officers))
         raise PrivacyError.about("policy", "may be done by nobody", "install a policy that allows it", action=action)
 
+    def tier(self, name: str) -> Tier:
+        """A tier by its name."""
+        return self.tiers[checks.one_of("policy.tiers", self.tiers, tier=name)]
+
     def signed_by(self, action: str, message: bytes, signatures: Mapping[str, str]) -> tuple[str, ...]:
         """Those officers who may do this and signed it, if they are enough.
 
