@@ -11,6 +11,7 @@ from sordino.experiment.accounts import CLIENTS
 from sordino.experiment.config import Budget
 from sordino.experiment.plan import Plan
 from sordino.ledger import Account, Ledger, amounts
+from sordino.ledger.approval import Approval
 from sordino.ledger.stores import Place
 from sordino.privacy.permits import Line, Reservation
 
@@ -21,6 +22,7 @@ class LedgerBooks:
 
     ledger: Ledger
     run: str
+    fence: int
 
     def reserve(self, txid: str, round: int, lines: list[Line]) -> Reservation | None:  # noqa: A002 - the noun
         return self.ledger.reserve(txid, run=self.run, round=round, purpose="train", lines=lines)
@@ -49,7 +51,9 @@ class LedgerBooks:
 
 
 @contextmanager
-def kept(plan: Plan, run: str, place: Place) -> Iterator[tuple[LedgerBooks | NoBooks, Ledger | None]]:
+def kept(
+    plan: Plan, run: str, place: Place, approval: Approval | None = None
+) -> Iterator[tuple[LedgerBooks | NoBooks, Ledger | None]]:
     """A run's books with the plan admitted, and their ledger; neither where nothing is protected.
 
     Raises:
@@ -59,7 +63,10 @@ def kept(plan: Plan, run: str, place: Place) -> Iterator[tuple[LedgerBooks | NoB
         yield NoBooks(), None
         return
     with Ledger(place) as ledger:
-        yield open_books(ledger, plan, run), ledger
+        books = open_books(ledger, plan, run, approval)
+        if any(ledger.consents(charge.txid) for charge in ledger.charges(run)):
+            raise PrivacyError.about("run", "had the silos' consent so far", "keep [enforcement]", run=run)
+        yield books, ledger
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class NoBooks:
         pass
 
 
-def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
+def open_books(ledger: Ledger, plan: Plan, run: str, approval: Approval | None = None) -> LedgerBooks:
     """Open the plan's accounts where they are missing, admit the plan, and settle what a crash left open.
 
     Raises:
@@ -118,10 +125,11 @@ def open_books(ledger: Ledger, plan: Plan, run: str) -> LedgerBooks:
         {a.name: a.events for a in plan.accounts if a.charges},
         plan.delta,
         noise_at=plan.experiment.privacy.noise_at,
+        approval=None if approval is None else approval.order_for(ledger.policy()),
     )
-    ledger.open_run(run)
+    fence = ledger.open_run(run)
     ledger.forfeit_open(run)
-    return LedgerBooks(ledger, run)
+    return LedgerBooks(ledger, run, fence)
 
 
 def _payable(price: float, places: int) -> float:

@@ -3,6 +3,7 @@
 Experiment
 ├── data, partition, model, objective     what is learnt, from whom   (one named table each)
 ├── privacy, silos, groups, budget        what is promised            (Privacy, SiloTable, GroupTable, Budget)
+├── ledger, approval, enforcement         who keeps the books, who allowed it (Enforcement)
 ├── local                                 what a silo does in a round (Local)
 ├── sampling, stages, strategy, average   how updates become a model
 └── evaluation, compare, audit, simulation    what is measured and attacked, and where it is only a simulation
@@ -119,6 +120,19 @@ class Budget:
     def __post_init__(self) -> None:
         checks.sensible("budget", epsilon=self.epsilon)
         checks.fraction("budget", delta=self.delta)
+
+
+@dataclass(frozen=True)
+class Enforcement:
+    """Every silo keeps a ledger of its own, and no round is drawn that one of them did not grant.
+
+    Args:
+        silos: Folder with one folder per silo, as `sordino silo enroll` makes them.
+        key: File of the coordinator's private key: it signs checkpoints of `ledger`, which the silos keep.
+    """
+
+    silos: str
+    key: str
 
 
 @dataclass(frozen=True)
@@ -300,6 +314,8 @@ class Experiment:
     groups: dict[str, GroupTable] = field(default_factory=dict)
     budget: Budget | None = None
     ledger: str | None = None
+    approval: str | None = None
+    enforcement: Enforcement | None = None
     evaluation: Evaluation = Evaluation()
     compare: Compare | None = None
     audit: AuditTable | None = None
@@ -313,6 +329,10 @@ class Experiment:
         if not isinstance(self.rounds, str):
             checks.count("experiment", rounds=self.rounds)
         checks.non_negative("experiment", seed=self.seed)
+        if self.enforcement is not None and self.ledger is None:
+            raise ConfigError.about(
+                "enforcement", "needs a ledger that outlives the run", 'write e.g. `ledger = "federation.db"`'
+            )
         if not 0 <= self.average < 1:
             raise ConfigError.about(
                 "experiment", "must lie in [0, 1): a share of the last rounds", average=self.average

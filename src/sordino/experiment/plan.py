@@ -64,6 +64,11 @@ class Plan:
         return bool(self.accounts)
 
     @property
+    def run(self) -> str:
+        """The name by which ledgers know it."""
+        return f"{self.experiment.name}-{self.digest[:16]}"
+
+    @property
     def epsilon(self) -> float:
         """The guarantee against whoever sees the final model."""
         return self.views["final model"]
@@ -211,11 +216,12 @@ def _digest(
 ) -> str:
     """SHA-256 over everything that shapes the run and its guarantee, as canonical JSON.
 
-    What only looks at the result, such as `[compare]`, or changes speed alone is left out: changing it must not be a
-    second release.
+    What only looks at the result, such as `[compare]`, changes speed alone or says who allows it is left out: changing
+    it must not be a second release.
     """
     shaping = config.to_plain(experiment)
-    shaping.pop("compare", None)
+    for name in ("compare", "approval", "enforcement"):
+        shaping.pop(name, None)
     shaping["evaluation"].pop("every", None)
     shaping["simulation"].pop("cohort", None)
     shaping["local"].pop("micro_batch", None)

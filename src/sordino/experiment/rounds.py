@@ -34,7 +34,11 @@ class Books(Protocol):
     """What the loop needs of a ledger; `NoBooks` stands in where nothing is protected."""
 
     def reserve(self, txid: str, round: int, lines: list[Line]) -> Reservation | None:  # noqa: A002 - the noun
-        """Charge a round durably before anything is drawn."""
+        """Charge a round durably before anything is drawn.
+
+        Raises:
+            Lost: Another ledger knows the round already: it is charged here too, and never drawn.
+        """
         ...
 
     def commit(self, reservation: Reservation | None, artefact: bytes) -> None:
@@ -48,6 +52,10 @@ class Books(Protocol):
     def published(self, txid: str) -> None:
         """The bytes are safe elsewhere."""
         ...
+
+
+class Lost(Exception):
+    """A round is charged but can never be drawn: a crash came between its charge and its bytes, in some ledger."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,11 @@ class Loop:
         """Run all rounds that the state has not seen."""
         setting = setting.restored(state.memory) if state.memory else setting
         for number in range(state.round, self.setup.experiment.count):
-            state, setting = self._round(number, state, setting)
+            try:
+                state, setting = self._round(number, state, setting)
+            except Lost:
+                state = replace(state, round=number + 1)
+                self.save(state)
             self.seen(state)
         return state
 
@@ -93,9 +105,7 @@ class Loop:
         artefact = self.books.earlier(txid)
         if artefact is True:
             # A crash between reserve and commit: the charge is lost, the noise may have been drawn, so never again.
-            state = replace(state, round=number + 1)
-            self.save(state)
-            return state, setting
+            raise Lost
         with self.setup.training(part, state.server.model) as (setup, model):
             setting = setting.at(setup)
             if isinstance(artefact, bytes):

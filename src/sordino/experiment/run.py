@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from sordino.audit.sensor.start import require
 from sordino.core.errors import PrivacyError, SordinoError, VerificationError
 from sordino.core.types import Vector
 from sordino.experiment import adapter
+from sordino.experiment.approval import approved
 from sordino.experiment.audits import sensor
 from sordino.experiment.books import kept
 from sordino.experiment.build import Built, build
@@ -25,6 +26,7 @@ from sordino.experiment.progress import Progress, Spent
 from sordino.experiment.render import finite, plan_json
 from sordino.experiment.rounds import Books, State
 from sordino.experiment.settings import setting_of
+from sordino.experiment.silos import SiloBooks, consenting
 from sordino.ledger import Claim, Ledger
 from sordino.ledger.stores import Place, label, located
 
@@ -91,7 +93,7 @@ def run(
         sensed(report)
         require(report)
     setting = setting_of(built.setup)
-    with _opened(plan, folder, toml, _ledger_of(plan, folder, base)) as (books, ledger):
+    with _opened(plan, folder, toml, _ledger_of(plan, folder, base), base) as (books, ledger):
         if report is not None:
             folder.write("sensor.json", report.to_plain())
         if population.canaries is not None:  # coins are fixed, and kept, before anything is trained
@@ -115,6 +117,8 @@ def run(
         model = loop.average.result(state.average)
         claims = tuple(ledger.claims(_name(plan))) if ledger is not None else ()
         _compare_with_plan(plan, claims)
+        if isinstance(books, SiloBooks):
+            books.agree(claims)
         summary = plan_json(plan)
         summary |= _claimed(plan, summary["silos"], claims)
         summary |= {"metrics": metrics(built.setup, model).to_plain(), "run_folder": str(folder.path)}
@@ -129,17 +133,27 @@ def run(
 
 
 @contextmanager
-def _opened(plan: Plan, folder: RunFolder, toml: str, place: Place) -> Iterator[tuple[Books, Ledger | None]]:
+def _opened(
+    plan: Plan, folder: RunFolder, toml: str, place: Place, base: Path
+) -> Iterator[tuple[Books, Ledger | None]]:
     """The run's folder and books, the plan admitted. A plan that is refused leaves no run folder."""
     fresh = folder.begin(toml, plan_json(plan))
     with ExitStack() as stack:
         try:
-            opened = stack.enter_context(kept(plan, _name(plan), place))
+            opened = stack.enter_context(_books(plan, place, base))
         except SordinoError:
             if fresh:
                 folder.discard()
             raise
         yield opened
+
+
+def _books(plan: Plan, place: Place, base: Path) -> AbstractContextManager[tuple[Books, Ledger | None]]:
+    """The books of a run; those of its silos too where they keep some."""
+    approval = approved(plan, base)
+    if plan.experiment.enforcement is None or not plan.private:
+        return kept(plan, _name(plan), place, approval)
+    return consenting(plan, approval, plan.experiment.enforcement, place, base)
 
 
 def claims_of(plan: Plan, place: Place) -> tuple[Claim, ...]:
@@ -209,7 +223,7 @@ def _tensors(layout: Layout, model: Vector) -> dict[str, Any]:
 
 
 def _name(plan: Plan) -> str:
-    return f"{plan.experiment.name}-{plan.digest[:16]}"
+    return plan.run
 
 
 def _ledger_of(plan: Plan, folder: RunFolder, base: Path) -> Place:
