@@ -99,9 +99,8 @@ class SiloBooks:
         Raises:
             VerificationError: A silo's ledger tells of another guarantee.
         """
-        theirs = {
-            claim.account: claim for silo in _each(self.silos.values()) for claim in silo.ledger.claims(self.own.run)
-        }
+        silos = _each(self.silos.values())
+        theirs = {claim.account: claim for silo in silos for claim in silo.ledger.claims(self.own.run)}
         differ = sorted(
             claim.account
             for claim in claims
