@@ -32,7 +32,8 @@ class Sealing(Store):
         super().__init__(store.engine, store.place, read_only=store.read_only)
 
     def _prepare(self) -> None:
-        """The store under it has done so."""
+        with self._store.read() as db:
+            self._tree = checkpoints.signed_tree(db, self._key, self._tree)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:

@@ -140,7 +140,7 @@ def last(db: Connection) -> Row[tuple[int, str, str]] | None:
 def write(db: Connection, key: SigningKey, known: Frontier, *, every: int) -> Frontier:
     """Sign the history in the caller's transaction, if that is due. Returns the tree that was signed last.
 
-    It is due after `every` events, and at once when something was published.
+    It is due with the first event, after `every` more, and at once when something was published.
 
     Args:
         db: A transaction that excludes other writers.
@@ -157,9 +157,10 @@ def write(db: Connection, key: SigningKey, known: Frontier, *, every: int) -> Fr
     signed = row.seq if row else 0
     if known.size > signed:
         raise VerificationError.about("ledger", f"was put back to event {signed}", signed=known.size)
-    if not (_news(db, signed, AT_ONCE) or (size - signed >= every and _news(db, signed))):
+    late = size - signed >= (every if row else 1)
+    if not (_news(db, signed, AT_ONCE) or (late and _news(db, signed))):
         return known
-    tree = _as_signed(db, key, known, row)
+    tree = signed_tree(db, key, known)
     tree = tree.extended(leaves(db, tree.size, size))
     if tree.size != size:
         raise VerificationError.about("ledger", "lacks events of its history", events=tree.size, head=size)
@@ -176,8 +177,14 @@ def _news(db: Connection, signed: int, kinds: Sequence[str] = ()) -> bool:
     return db.execute(select(event.c.seq).where(event.c.seq > signed, wanted).limit(1)).first() is not None
 
 
-def _as_signed(db: Connection, key: SigningKey, known: Frontier, row: Row[tuple[int, str, str]] | None) -> Frontier:
-    """The tree of the last checkpoint. An owner never signs what contradicts an earlier signature."""
+def signed_tree(db: Connection, key: SigningKey, known: Frontier) -> Frontier:
+    """The tree of the last checkpoint. An owner never signs what contradicts an earlier signature.
+
+    Raises:
+        VerificationError: The history is not the one that was signed last.
+        ConfigError: Another owner's key signed it.
+    """
+    row = last(db)
     if row is None:
         return known
     found = Checkpoint.parse(Note.parse(row.note).text)

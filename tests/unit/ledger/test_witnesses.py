@@ -115,9 +115,9 @@ def test_two_ledgers_in_one_memory(ledger, tmp_path):
         for _ in range(5):
             other.open_run("run")
         witness.see(other.checkpoint())
-        assert other.compare_with(witnesses.read(witness.path)) == 6
+        assert other.compare_with(witnesses.read(witness.path)) == 7
     assert ledger.compare_with(witnesses.read(witness.path)) == 1
-    assert (witness.size("coordinator"), witness.size("clinic-b"), witness.size("x")) == (1, 6, 0)
+    assert (witness.size("coordinator"), witness.size("clinic-b"), witness.size("x")) == (1, 7, 0)
 
 
 def test_a_line_cut_by_a_crash_was_never_given_out(ledger, witness):
