@@ -22,7 +22,14 @@ from urllib.parse import quote
 MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made below it
 ROOM = 300_000_000
 USER = "sordino"
-SETTINGS = ("listen_addresses=", "max_connections=60", "shared_buffers=16MB", "jit=off", "max_wal_size=64MB")
+SETTINGS = (
+    "listen_addresses=",
+    "max_connections=60",
+    "shared_buffers=16MB",
+    "max_wal_size=64MB",
+    "dynamic_shared_memory_type=mmap",  # nothing outside its folder
+    "jit=off",
+)
 
 
 def binaries() -> Path | None:
