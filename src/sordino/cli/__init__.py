@@ -17,6 +17,7 @@ VERBS = {
     "run": "Run an experiment here; goes on where it was interrupted.",
     "audit": "Attack a finished run: lower bounds on epsilon beside the claim, leakage, conformance.",
     "ledger": "Accounts, history and verification of a ledger.",
+    "query": "Ask a silo's table for private statistics; the price is shown before.",
     "data": "Fetch and describe data sets that packages carry.",
     "list": "List stages, mechanisms, strategies, samplers, models, data sets, attacks and the like.",
 }
