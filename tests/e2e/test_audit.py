@@ -64,7 +64,7 @@ def test_a_run_without_privacy_leaks_and_contradicts_nothing(table, capsys):
     code, out, _ = sordino(capsys, "audit", folder, "--attacks", "sensor,linear_inversion")
     assert code == 0
     assert "claim: none" in out
-    assert "not run, sensor: nothing is promised" in out
+    assert "not run, sensor: Nothing is promised" in out
     assert "leaks, by linear_inversion; nothing was promised" in out
 
 

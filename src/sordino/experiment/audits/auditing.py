@@ -10,9 +10,8 @@ from typing import Any
 
 from sordino.audit import findings
 from sordino.audit.attacks import Attack, Kind, Progress, attacks
-from sordino.audit.findings import Finding, Grade
+from sordino.audit.findings import Finding
 from sordino.audit.sensor.finding import NAME as SENSOR
-from sordino.audit.sensor.finding import finding
 from sordino.audit.subjects import DoesNotFit
 from sordino.core.checks import one_of
 from sordino.experiment import config
@@ -108,7 +107,7 @@ def audit(
     """
     if chosen.sensor:
         progress(SENSOR)
-        yield _sensor(audited)
+        yield sensor.found(audited)
     subjects = _Subjects(audited)
     for cost in costs(audited, chosen):
         attack = chosen.attacks[cost.attack]
@@ -116,15 +115,6 @@ def audit(
             yield findings.skipped(cost.attack, attack.grade, _too_long(cost))
             continue
         yield _run(cost.attack, attack, subjects, progress)
-
-
-def _sensor(audited: Audited) -> Finding:
-    """Is what runs what was accounted? The run's own steps, driven on made-up records."""
-    report = sensor.report(audited) if audited.promise is not None else None
-    if report is None:
-        reason = "nothing is promised" if audited.promise is None else "its steps release no gradients"
-        return findings.skipped(SENSOR, Grade.CONFORMANCE, f"{reason}, so there is nothing to drive.")
-    return finding(report, audited.promise)
 
 
 def _run(name: str, attack: Attack, subjects: _Subjects, progress: Progress) -> Finding:

@@ -212,7 +212,7 @@ def found(audited: Audited) -> Finding:
     made = report(audited)
     if made is None:
         return skipped(
-            NAME, Grade.CONFORMANCE, "Nothing is private, or releases are slopes, without rows to tell apart."
+            NAME, Grade.CONFORMANCE, "Nothing is promised, or releases are slopes, without rows to tell apart."
         )
     return finding(made, audited.promise)
 
