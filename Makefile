@@ -40,6 +40,9 @@ bench: $(VENV)/ready-dev
 	$(BIN)/sordino data fetch digits10k
 	$(BIN)/python benchmarks/baseline.py
 	$(BIN)/python benchmarks/crash.py --kills 100
+	$(BIN)/python benchmarks/ledger.py
+	$(BIN)/python benchmarks/ledger_kills.py --kills 1000 --database sqlite
+	$(BIN)/python benchmarks/ledger_kills.py --kills 1000 --database postgresql
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/cohort.py

@@ -1,7 +1,8 @@
-"""What the ledger costs: verifying, answering and signing on a history of 10,000 events.
+"""What the ledger costs: verifying, answering and signing on a history of 10,000 events; durable releases per second.
 
 python benchmarks/ledger.py --json
 python benchmarks/ledger.py --events 1000 --only evidence
+python benchmarks/ledger.py --only throughput --releases 400
 
 A section is a function that takes the options and yields rows; add one to SECTIONS.
 """
@@ -103,7 +104,17 @@ def shown(folder: Path, size: int) -> Iterator[Row]:
     yield timed("verify_export", lambda: verify_export(out, keys=[OWNER.public]), **shared)
 
 
-SECTIONS: dict[str, Callable[[argparse.Namespace, Path], Iterator[Row]]] = {"evidence": evidence}
+def throughput(options: argparse.Namespace, folder: Path) -> Iterator[Row]:
+    """Durable releases per second, on both databases."""
+    import ledger_throughput
+
+    yield from ledger_throughput.throughput(options.releases, folder)
+
+
+SECTIONS: dict[str, Callable[[argparse.Namespace, Path], Iterator[Row]]] = {
+    "evidence": evidence,
+    "throughput": throughput,
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -111,6 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--events", type=int, default=10_000)
+    parser.add_argument("--releases", type=int, default=400, help="Of the throughput section, for each figure.")
     parser.add_argument("--only", choices=sorted(SECTIONS))
     options = parser.parse_args(arguments)
     rows = []
