@@ -47,6 +47,9 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/cohort.py
 	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/sensor.py
+	$(BIN)/python benchmarks/claim_test.py
+	$(BIN)/python benchmarks/inversion.py
 	$(BIN)/python benchmarks/membership.py
 	for name in minilm smollm2-135m sentiment4 dialogue; do $(BIN)/sordino data fetch $$name; done
 	$(BIN)/python benchmarks/silos.py
