@@ -15,6 +15,7 @@ import attr
 
 from sordino.core import checks
 from sordino.core.errors import ConfigError
+from sordino.privacy import selection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +67,37 @@ def truncated_poisson(population: int, rate: float, cap: int, noise_multiplier: 
     return _module().TruncatedSubsampledGaussianDpEvent(population, rate, cap, noise_multiplier)
 
 
+def composed(sequence: Events) -> Event:
+    """Several events as one, to go inside another event; a plan lists them one by one instead.
+
+    >>> key(composed([(gaussian(2.0), 3)]))
+    '{"events":[{"count":3,"event":{"name":"GaussianDpEvent","noise_multiplier":2.0},"name":"SelfComposedDpEvent"}],"name":"ComposedDpEvent"}'
+    """
+    parts = sorted(grouped(sequence), key=lambda part: key(part[0]))
+    return _module().ComposedDpEvent(tuple(_module().SelfComposedDpEvent(event, count) for event, count in parts))
+
+
+def repeat_and_select(event: Event, mean: float, shape: float) -> Event:
+    """The best outcome of a random number of trials of an event, the others and their number never shown.
+
+    Args:
+        event: One trial, its score included.
+        mean: Expected number of trials, in (1, 10000].
+        shape: Law of the number: 1 geometric, 0 logarithmic, inf Poisson, else truncated negative binomial.
+
+    Source: Papernot and Steinke (2022), arXiv:2110.03620; priced in `privacy/selection.py`.
+
+    >>> from_key(key(repeat_and_select(gaussian(2.0), 4, math.inf))).shape
+    inf
+    """
+    selection.check(mean, shape)
+    return _module().RepeatAndSelectDpEvent(event, float(mean), float(shape))
+
+
 LARGEST_CAP = 1000
 """Records of one person that may count. More protects nobody, and the numbers of a price leave the floats."""
+
+_INFINITY = "inf"
 
 NEGLIGIBLE = 1e-24
 """Chance of more records than the listed ones; they are then priced as if all had joined."""
@@ -171,6 +201,8 @@ def _to_plain(event: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
+    if value == math.inf:  # JSON has none
+        return _INFINITY
     return float(value) if isinstance(value, float) else int(value) if isinstance(value, int) else value
 
 
@@ -178,7 +210,7 @@ def _from_plain(plain: Any) -> Any:
     if isinstance(plain, list):
         return tuple(_from_plain(item) for item in plain)
     if not isinstance(plain, dict):
-        return plain
+        return math.inf if plain == _INFINITY else plain
     fields = {name: _from_plain(value) for name, value in plain.items() if name != "name"}
     cls = getattr(_module(), plain.get("name", ""), None)
     if cls is None or not attr.has(cls):

@@ -63,7 +63,7 @@ def supported(accountant: str, adjacency: Adjacency) -> frozenset[str]:
 def supports(accountant: str, adjacency: Adjacency, plan: Plan) -> bool:
     """Whether an accountant can price every event of a plan."""
     known = supported(accountant, adjacency)
-    return all(form(event) in known and _exact_zcdp(event, adjacency) for event in _events(plan))
+    return all(_known(event, known, adjacency) for whole in _events(plan) for event in inside(whole, accountant))
 
 
 def require(accountant: str, adjacency: Adjacency, plan: Plan) -> None:
@@ -73,14 +73,31 @@ def require(accountant: str, adjacency: Adjacency, plan: Plan) -> None:
         PrivacyError: Names the event and what the accountant does support.
     """
     known = supported(accountant, adjacency)
-    for event in _events(plan):
-        if form(event) not in known or not _exact_zcdp(event, adjacency):
+    for event in (part for whole in _events(plan) for part in inside(whole, accountant)):
+        if not _known(event, known, adjacency):
             raise PrivacyError.about(
                 "accounting",
                 "cannot be priced",
                 f"under {adjacency} {accountant} prices {', '.join(sorted(known))}",
                 event=events.key(event),
             )
+
+
+def inside(event: Event, accountant: str) -> list[Event]:
+    """The events that an accountant must know: an event itself, or what a selection repeats, which Rényi alone prices.
+
+    >>> [form(e) for e in inside(events.repeat_and_select(events.gaussian(1.0), 4, 1), "rdp")]
+    ['Gaussian']
+    """
+    if accountant != "rdp" or type(event).__name__ != "RepeatAndSelectDpEvent":
+        return [event]
+    return [part for part, _ in repeated(event)]
+
+
+def repeated(event: Event) -> list[tuple[Event, int]]:
+    """What one trial of a selection consists of, as (event, count)."""
+    trial = event.event
+    return [(part.event, part.count) for part in trial.events] if hasattr(trial, "events") else [(trial, 1)]
 
 
 def gaussian_part(plan: Plan, adjacency: Adjacency) -> tuple[float, Plan]:
@@ -124,6 +141,10 @@ def _events(plan: Plan) -> list[Event]:
 
 def _is_gaussian(key: str) -> bool:
     return form(events.from_key(key)) == "Gaussian"
+
+
+def _known(event: Event, known: frozenset[str], adjacency: Adjacency) -> bool:
+    return form(event) in known and _exact_zcdp(event, adjacency)
 
 
 def _exact_zcdp(event: Event, adjacency: Adjacency) -> bool:

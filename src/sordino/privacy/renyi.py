@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from sordino.core import checks
 from sordino.core.errors import ConfigError
 from sordino.core.types import Adjacency
-from sordino.privacy import events
-from sordino.privacy.relations import Plan, fitted, plan_of, require
+from sordino.privacy import events, selection
+from sordino.privacy.relations import Plan, fitted, plan_of, repeated, require
 
 if TYPE_CHECKING:
     from sordino.privacy.events import Event, Events
@@ -113,12 +113,24 @@ def zcdp_deltas(rho: float, at: ArrayLike) -> Floats:
 def _curve(key: str, adjacency: Adjacency, orders: tuple[float, ...]) -> Floats:
     from dp_accounting.rdp import RdpAccountant
 
+    if type(events.from_key(key)).__name__ == "RepeatAndSelectDpEvent":
+        return _selected(events.from_key(key), adjacency, orders)
     event, relation = fitted(events.from_key(key), adjacency, "rdp")
     accountant = RdpAccountant(orders, relation)
     with _quiet():
         accountant.compose(event)
     # A negative divergence is lost precision; dp_accounting would read it as ε = 0, here it drops the order.
     curve: Floats = np.where(accountant.rdp < 0, np.inf, accountant.rdp)
+    curve.setflags(write=False)
+    return curve
+
+
+def _selected(event: Event, adjacency: Adjacency, orders: tuple[float, ...]) -> Floats:
+    """A selection's curve. The theorem looks at every order of a trial, whichever are asked for."""
+    every = tuple(sorted({*ORDERS, *orders}))
+    trial = sum(count * _curve(events.key(part), adjacency, every) for part, count in repeated(event))
+    found = selection.divergences(np.array(every), np.asarray(trial), event.mean, event.shape)
+    curve: Floats = found[[every.index(order) for order in orders]]
     curve.setflags(write=False)
     return curve
 
