@@ -9,35 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from sordino.cli._conformance import conformance
+from sordino.cli._or_verb import OrVerb
 from sordino.cli.options import as_json, echo_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class _RunOrVerb(click.Group):
-    """`sordino audit RUN` beside `sordino audit conformance`: what is no verb of the group is a run folder."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.commands:
-            return super().resolve_command(ctx, ["run", *args])
-        return super().resolve_command(ctx, args)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # Options of the hidden verb may stand first: `sordino audit --json RUN`.
-        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # The options of a run's audit are what most people look for here.
-        run.format_options(ctx, formatter)
-        self.format_commands(ctx, formatter)
-
-
-@click.group("audit", cls=_RunOrVerb, subcommand_metavar="RUN | conformance")
+@click.group("audit", cls=OrVerb, instead="run", subcommand_metavar="RUN | conformance")
 def command() -> None:
     """Attack a finished run and put what was found beside what was claimed.
 

@@ -51,9 +51,12 @@ def _template(account: Account, coordinators: Sequence[VerifyKey], officers: Seq
 
 name = "{account.name}"
 
-coordinators = {listed(coordinators)}    # public keys; nobody else gets a grant
-officers = {listed(officers)}    # public keys of those who may approve plans; [] asks for no signature
-need = 1                         # how many of them must sign
+# Public keys of coordinators: nobody else gets a grant.
+coordinators = {listed(coordinators)}
+
+# Public keys of those who may approve plans, and how many of them must sign; [] asks for no signature.
+officers = {listed(officers)}
+need = 1
 
 # At most, per plan. What all plans together may spend stands in the ledger: epsilon {account.epsilon:g}, delta \
 {account.delta:g}.
