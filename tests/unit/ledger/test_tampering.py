@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import shutil
 import sqlite3
 from dataclasses import dataclass, replace
@@ -163,6 +164,34 @@ def drop_evidence(db, after=0):
     db.execute("DELETE FROM event WHERE kind IN ('checkpoint', 'witnessed') AND seq > ?", (after,))
     db.execute("DELETE FROM witness WHERE seq > ?", (after,))
     db.execute("DELETE FROM checkpoint WHERE seq > ?", (after,))
+
+
+GARBAGE = (None, [], {}, "", "x", -1, 2.5, 10**30, [[]], {"size": []})
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_stands_in_an_event_it_is_reported(case, seed):
+    """Any value of any event replaced by garbage, all hashes made anew: no error but a report, and never a good one."""
+    draw = random.Random(seed)
+    with attacker(case.path) as db:
+        rows = db.execute("SELECT seq, body FROM event WHERE kind NOT IN ('checkpoint', 'witnessed')").fetchall()
+        seq, body = draw.choice(rows)
+        content = json.loads(body)
+        if content and seed % 8:
+            content[draw.choice(sorted(content))] = draw.choice(GARBAGE)
+        else:
+            content = draw.choice(GARBAGE)
+        db.execute("UPDATE event SET body = ? WHERE seq = ?", (history.canonical(content), seq))
+        rehash(db)
+    assert any("rewritten" in problem for problem in case.with_key().problems)
+
+
+@pytest.mark.parametrize("column", ["ts", "txid", "body", "prev", "hash"])
+def test_bytes_instead_of_a_text_are_reported(case, column):
+    """SQLite holds anything anywhere; the reader is not surprised."""
+    with attacker(case.path) as db:
+        db.execute(f"UPDATE event SET {column} = x'ff00' WHERE seq = 7")  # noqa: S608 - as below
+    assert any("event 7 was edited" in problem for problem in case.with_key().problems)
 
 
 def test_an_honest_ledger_passes_with_everything_that_is_known(case):
@@ -457,6 +486,7 @@ LIES = {
     "it is missing": lambda content: content["claims"].pop(),
     "no such charge": lambda content: content["claims"].append({**content["claims"][0], "run": "x"}),
     "cannot be read": lambda content: content.pop("claims"),
+    "no ledger could hold": lambda content: content["history"][3].update(kind=[]),
     "is not of format": lambda content: content.update(format="x"),
 }
 
