@@ -10,6 +10,7 @@ import click
 
 from sordino.cli._ledger_places import (
     F,
+    is_there,
     ledger_argument,
     opened,
     order_option,
@@ -68,8 +69,8 @@ def _account(present: Installed | None, name: str, terms: dict[str, Any]) -> Acc
         raise ConfigError.about("open", "needs --epsilon and --delta", "or a --tier, or a signed --order", account=name)
     terms["delta"] = terms["delta"] or 0.0
     unit, adjacency = str(terms.pop("unit")), str(terms.pop("adjacency"))
-    one_of("open", list(Unit), unit=unit)
-    one_of("open", list(Adjacency), adjacency=adjacency)
+    one_of("open", map(str, Unit), unit=unit)
+    one_of("open", map(str, Adjacency), adjacency=adjacency)
     account = Account(name, Unit(unit), Adjacency(adjacency), order=alpha, **terms)
     return account if present is None else present.policy.completed(account)
 
@@ -93,8 +94,12 @@ def open_(path: str, name: str, *, order: Path | None, as_json: bool, **terms: A
     from sordino.ledger import Account
 
     signed = ordered(order, "open", name)
-    with opened(path, write=True, make=True) as ledger:
-        account = Account.of(signed.order.terms) if signed else _account(ledger.policy(), name, terms)
+    present = None
+    if is_there(path):
+        with opened(path) as ledger:
+            present = ledger.policy()
+    account = Account.of(signed.order.terms) if signed else _account(present, name, terms)
+    with opened(path, write=True, make=True) as ledger:  # made only now that the account makes sense
         ledger.open_account(account, signed)
         tell_account(ledger, name, "opened", as_json=as_json)
 

@@ -41,12 +41,20 @@ def place(text: str) -> Place:
         ConfigError: It is not there.
     """
     from sordino.core.errors import ConfigError
-    from sordino.ledger.stores import exists, is_url, label
+    from sordino.ledger.stores import label
+
+    if not is_there(text):
+        found = label(new_place(text))
+        raise ConfigError.about("ledger", "is not there", "give a ledger or a run folder", file=found)
+    return new_place(text)
+
+
+def is_there(text: str) -> bool:
+    """Whether there is a ledger."""
+    from sordino.ledger.stores import exists, is_url
 
     found = new_place(text)
-    if not (exists(found) if is_url(found) else Path(found).is_file()):
-        raise ConfigError.about("ledger", "is not there", "give a ledger or a run folder", file=label(found))
-    return found
+    return exists(found) if is_url(found) else Path(found).is_file()
 
 
 def new_place(text: str) -> Place:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sordino.cli._ledger_places import ledger_argument, opened, text_of
+from sordino.cli._ledger_places import is_there, ledger_argument, opened, text_of
 from sordino.cli.options import as_json, echo_json
 
 if TYPE_CHECKING:
@@ -58,12 +58,15 @@ def install(path: str, file: Path, *, keys: tuple[Path, ...], files: tuple[Path,
       sordino ledger policy install books.db policy-2.toml --signature ann.sig --signature bob.sig
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.ledger.keys import SigningKey
+    from sordino.ledger.office import may_install
     from sordino.ledger.policy import Policy
 
     rules = Policy.parse(text_of(file, "policy"))
     signatures = dict(_signature(given) for given in files)
     for key in map(SigningKey.load, keys):
         signatures[key.name] = key.sign(rules.message)
+    if not is_there(path):
+        may_install(None, rules, signatures)  # before a ledger is made
     with opened(path, write=True, make=True) as ledger:
         ledger.install(rules, signatures)
         present = ledger.policy()
