@@ -6,6 +6,8 @@ record   silo          a silo's records         `steps` × sampled noise        
 record   sum           a silo's records         1 × sampled noise, shared
 client   coordinator   all clients, or each one where the cohort is public       1 × noise under cohort sampling
 client   silo          one client               1 × noise, no amplification: the coordinator sees who sends
+
+Figures on held-out records that are to leave a silo are one more event of its account: `released_metrics.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sordino.core.errors import PrivacyError
 from sordino.core.registry import single
 from sordino.core.types import Adjacency, NoiseAt, Unit
-from sordino.experiment import soundness
+from sordino.experiment import released_metrics, soundness
 from sordino.experiment.config import Experiment
 from sordino.experiment.groups import Tiers
 from sordino.federation.mechanisms import mechanisms
@@ -110,7 +112,8 @@ def charged_events(
 ) -> Events:
     """Everything the run charges one account, as (event, count); `client` and `group` as in `Account`."""
     count = releases(experiment, client, population, experiment.count)
-    return ((charged_event(experiment, noise_multiplier, population, group), count),) if count else ()
+    trained = ((charged_event(experiment, noise_multiplier, population, group), count),) if count else ()
+    return (*trained, *released_metrics.charged(experiment, adjacency_of(experiment)))
 
 
 def terms_of(experiment: Experiment, group: str) -> tuple[float, float]:

@@ -24,8 +24,14 @@ class LedgerBooks:
     run: str
     fence: int
 
-    def reserve(self, txid: str, round: int, lines: list[Line]) -> Reservation | None:  # noqa: A002 - the noun
-        return self.ledger.reserve(txid, run=self.run, round=round, purpose="train", lines=lines)
+    def reserve(
+        self,
+        txid: str,
+        round: int,  # noqa: A002 - the noun
+        lines: list[Line],
+        purpose: str = "train",
+    ) -> Reservation | None:
+        return self.ledger.reserve(txid, run=self.run, round=round, purpose=purpose, lines=lines)
 
     def commit(self, reservation: Reservation | None, artefact: bytes) -> None:
         if reservation is None:
@@ -73,7 +79,13 @@ def kept(
 class NoBooks:
     """Stands in where nothing is protected: charges nothing, claims nothing."""
 
-    def reserve(self, txid: str, round: int, lines: list[Line]) -> Reservation | None:  # noqa: A002, ARG002 - the noun
+    def reserve(
+        self,
+        txid: str,  # noqa: ARG002 - the protocol's
+        round: int,  # noqa: A002, ARG002 - the noun
+        lines: list[Line],  # noqa: ARG002 - the protocol's
+        purpose: str = "train",  # noqa: ARG002 - the protocol's
+    ) -> Reservation | None:
         return None
 
     def commit(self, reservation: Reservation | None, artefact: bytes) -> None:

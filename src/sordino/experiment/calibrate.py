@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sordino.core.errors import BudgetRefused, ConfigError
 from sordino.core.types import NoiseAt
 from sordino.experiment import config, individual
-from sordino.experiment.accounts import Account
+from sordino.experiment.accounts import Account, releases
 from sordino.experiment.config import FIT, Experiment
 from sordino.experiment.pricing import Pricing
 from sordino.privacy import calibration, events
@@ -83,7 +83,7 @@ class Calibration:
 
     def _noise_for(self, account: Account) -> float:
         limit = self._limit(account)
-        if not self.pricing.events(account.client, 1.0):
+        if not releases(self.experiment, account.client, self.pricing.clients, self.experiment.count):
             return 1.0
         return calibration.calibrate_noise(
             lambda z: self.pricing.events(account.client, z),

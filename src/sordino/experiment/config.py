@@ -214,6 +214,30 @@ class Local:
 
 
 @dataclass(frozen=True)
+class MetricRelease:
+    """Figures on held-out records that every silo releases at the end, through noise that its accounts pay for.
+
+    Args:
+        epsilon: Price of the release, > 0, in pure epsilon: Laplace noise.
+        noise_multiplier: In its place: Gaussian noise, over the bound of one unit's row.
+        loss: The largest loss in nats that counts, > 0; left out, no loss is released.
+    """
+
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    loss: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise ConfigError.about(
+                "evaluation.release", "needs exactly one of epsilon and noise_multiplier", "write `epsilon = 0.2`"
+            )
+        for name in ("epsilon", "noise_multiplier", "loss"):
+            if getattr(self, name) is not None:
+                checks.sensible("evaluation.release", **{name: getattr(self, name)})
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """How the model is judged.
 
@@ -223,12 +247,14 @@ class Evaluation:
         data: A data table of its own for testing, such as `{ mnist = { part = "test" } }`; then all records train.
         every: Evaluate after so many rounds; 0 means at the end only.
         split: Which of the possible held-out parts.
+        release: Figures that leave the silos, noised and charged; left out, none do.
     """
 
     test_fraction: float = 0.2
     data: dict[str, Any] | None = None
     every: int = 0
     split: int = 0
+    release: MetricRelease | None = None
 
     def __post_init__(self) -> None:
         checks.fraction("evaluation", test_fraction=self.test_fraction)

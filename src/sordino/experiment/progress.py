@@ -49,10 +49,13 @@ class Spent:
 
     def _price(self, round_: int) -> float:
         plan, worst = self._plan, self._plan.worst
-        charged = paying.releases(plan.experiment, worst.client, len(plan.clients), round_)
+        charged, planned = (
+            paying.releases(plan.experiment, worst.client, len(plan.clients), rounds)
+            for rounds in (round_, plan.experiment.count)
+        )
         if charged == 0:
             return 0.0
-        if charged >= worst.releases or self._accountant is None:
+        if charged >= planned or self._accountant is None:
             return worst.epsilon
-        ((event, _),) = worst.events
+        event = paying.charged_event(plan.experiment, worst.noise_multiplier, len(plan.clients), worst.group)
         return epsilon([(event, charged)], plan.delta, adjacency=plan.adjacency, accountant=self._accountant)

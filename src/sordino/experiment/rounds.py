@@ -33,8 +33,14 @@ class State:
 class Books(Protocol):
     """What the loop needs of a ledger; `NoBooks` stands in where nothing is protected."""
 
-    def reserve(self, txid: str, round: int, lines: list[Line]) -> Reservation | None:  # noqa: A002 - the noun
-        """Charge a round durably before anything is drawn.
+    def reserve(
+        self,
+        txid: str,
+        round: int,  # noqa: A002 - the noun
+        lines: list[Line],
+        purpose: str = "train",
+    ) -> Reservation | None:
+        """Charge a round, or another release of the plan, durably before anything is drawn.
 
         Raises:
             Lost: Another ledger knows the round already: it is charged here too, and never drawn.

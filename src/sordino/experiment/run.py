@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sordino.audit.sensor.start import require
 from sordino.core.errors import PrivacyError, SordinoError, VerificationError
 from sordino.core.types import Vector
-from sordino.experiment import adapter
+from sordino.experiment import adapter, released_metrics
 from sordino.experiment.approval import approved
 from sordino.experiment.audits import sensor
 from sordino.experiment.books import kept
@@ -115,6 +115,7 @@ def run(
         state = loop.rounds(before or loop.start(built.start), setting)
         took = time.process_time() - begun
         model = loop.average.result(state.average)
+        released = released_metrics.release(built.setup, books, _name(plan), model)
         claims = tuple(ledger.claims(_name(plan))) if ledger is not None else ()
         _compare_with_plan(plan, claims)
         if isinstance(books, SiloBooks):
@@ -122,6 +123,7 @@ def run(
         summary = plan_json(plan)
         summary |= _claimed(plan, summary["silos"], claims)
         summary |= {"metrics": metrics(built.setup, model).to_plain(), "run_folder": str(folder.path)}
+        summary |= {"released_metrics": None if released is None else released.to_plain()}
         if built.setup.population.spec.per_position:  # what the pretrained base could do before
             summary |= {"metrics_at_start": metrics(built.setup, built.start).to_plain()}
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
@@ -129,6 +131,8 @@ def run(
         summary |= {"rounds_lost": _lost(ledger, plan), "sensor": None if report is None else report.counted()}
         summary |= {"cpu_seconds": _whole(took, plan.experiment.count, before)}
         folder.finish(summary)
+        if released is not None:  # the summary keeps them
+            books.published(released_metrics.name_of(_name(plan)))
         return Result(folder.path, summary, claims, fresh=True, resumed_at=before.round if before else 0)
 
 
@@ -204,7 +208,8 @@ def _whole(took: float, rounds: int, before: State | None) -> float | None:
 
 def _lost(ledger: Ledger | None, plan: Plan) -> int:
     """Rounds that were charged and whose release was lost in a crash: never drawn again."""
-    return sum(c.state == "forfeited" for c in ledger.charges(_name(plan))) if ledger is not None else 0
+    charges = ledger.charges(_name(plan)) if ledger is not None else []
+    return sum(charge.state == "forfeited" and charge.purpose == "train" for charge in charges)
 
 
 def _compare_with_plan(plan: Plan, claims: tuple[Claim, ...]) -> None:

@@ -47,31 +47,42 @@ class SiloBooks:
     silos: Mapping[str, SiloLedger]
     origin: str
 
-    def reserve(self, txid: str, round: int, lines: list[Line]) -> Reservation | None:  # noqa: A002 - the noun
+    def reserve(
+        self,
+        txid: str,
+        round: int,  # noqa: A002 - the noun
+        lines: list[Line],
+        purpose: str = "train",
+    ) -> Reservation | None:
         shares: dict[str, list[Line]] = {}
         for line in lines:
             shares.setdefault(self.silos[line.account].name, []).append(line)
         asked = [
-            (self.silos[share[0].account], Request(txid, self.own.run, round, self.plan, self.own.fence, tuple(share)))
+            (
+                self.silos[share[0].account],
+                Request(txid, self.own.run, round, self.plan, self.own.fence, tuple(share), purpose),
+            )
             for share in shares.values()
         ]
         if any(silo.ledger.state(txid) is not None for silo, _ in asked):
-            self._lose(asked, txid, round, lines)
+            self._lose(asked, txid, round, lines, purpose)
         consents: dict[str, str] = {}
         for silo, request in asked:
             grant = silo.grant(request)
             grant.check(silo.key.public, request, now=time.time())
             consents |= {line.account: grant.text for line in request.lines}
-        own = self.own.ledger.reserve(txid, self.own.run, round, "train", lines, consents=consents)
+        own = self.own.ledger.reserve(txid, self.own.run, round, purpose, lines, consents=consents)
         return Consented(own, {line.account: self.silos[line.account].reservation(txid) for line in lines})
 
-    def _lose(self, asked: list[tuple[SiloLedger, Request]], txid: str, number: int, lines: list[Line]) -> None:
+    def _lose(
+        self, asked: list[tuple[SiloLedger, Request]], txid: str, number: int, lines: list[Line], purpose: str
+    ) -> None:
         """A crash came after a silo's charge and before the coordinator's: every side counts it as spent."""
         consents: dict[str, str] = {}
         for silo, request in asked:
             silo.forfeit(request)
             consents |= silo.ledger.consents(txid)
-        self.own.ledger.reserve(txid, self.own.run, number, "train", lines, consents=consents)
+        self.own.ledger.reserve(txid, self.own.run, number, purpose, lines, consents=consents)
         self.own.ledger.forfeit_open(self.own.run)
         raise Lost
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import NoiseAt, Unit
-from sordino.experiment import groups, people, zeroth_order
+from sordino.experiment import groups, people, released_metrics, zeroth_order
 from sordino.experiment.config import Experiment
 from sordino.federation.pipeline import Pipeline
 from sordino.federation.sampling import Sampler
@@ -33,6 +33,7 @@ def check(experiment: Experiment, sampler: Sampler) -> None:
 def _refuse_for_records(experiment: Experiment, sampler: Sampler) -> None:
     """Refuse what would leave a record (or person) without noise, and keys that serve whole clients."""
     privacy, local = experiment.privacy, experiment.local
+    released_metrics.check(experiment)
     zeroth_order.check(experiment)
     people.check(experiment)
     groups.check(experiment)
@@ -70,6 +71,7 @@ def _refuse_for_records(experiment: Experiment, sampler: Sampler) -> None:
 def _refuse_for_clients(experiment: Experiment, sampler: Sampler) -> None:
     """Refuse what would be ignored where whole clients are protected, and updates that nothing bounds."""
     privacy, local = experiment.privacy, experiment.local
+    released_metrics.check(experiment)
     zeroth_order.refuse(experiment)
     people.refuse(experiment)
     groups.refuse(experiment)
@@ -118,6 +120,7 @@ def check_without_privacy(experiment: Experiment) -> None:
             "drop `ledger` and [budget], or protect the run",
             non_private=True,
         )
+    released_metrics.refuse(experiment)
     zeroth_order.refuse(experiment)
     people.refuse(experiment)
     groups.refuse(experiment)

@@ -13,12 +13,15 @@ from scipy.stats import rankdata
 from torch import nn
 from torch.nn import functional
 
-from sordino.local.losses import IGNORE, probabilities
+from sordino.local.losses import IGNORE, cross_entropy, predict, probabilities
 from sordino.local.passes import by_length, records_per_pass
 from sordino.local.trainers._data import tensor
 
 CHUNK = 1024
 """Records in one pass, where they are not texts."""
+
+ROWS = 64
+"""The same where every pass is filled up to it."""
 
 
 def scores(model: nn.Module, x: NDArray[Any]) -> NDArray[np.float64]:
@@ -60,6 +63,35 @@ def continued(model: nn.Module, x: NDArray[Any], y: NDArray[Any]) -> tuple[float
             right += int((logits.argmax(-1) == wanted).sum())
             counted += len(wanted)
     return total / max(1, counted), right / max(1, counted)
+
+
+def each(model: nn.Module, x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Share of right targets and mean loss in nats of every record by itself, shape (n,) each.
+
+    Every pass has one number of rows, filled up with a record that is there already, so that how many records there are
+    does not choose the kernels that compute them.
+
+    Args:
+        model: Outputs logits.
+        x: Records, shape (n, ...).
+        y: Targets, shape (n,) or (n, time); `IGNORE` does not count.
+    """
+    if not len(y):
+        return np.zeros(0), np.zeros(0)
+    right, losses = [], []
+    with torch.no_grad(), evaluating(model):
+        records, targets = tensor(model, x), tensor(model, y)
+        order, size = by_length(model, records), records_per_pass(model, records, ROWS)
+        for rows in torch.split(order, size):
+            filled = rows[torch.arange(size, device=rows.device).clamp(max=len(rows) - 1)]
+            logits, target = model(records[filled])[: len(rows)].float(), targets[rows]
+            counted = (target != IGNORE).flatten(1) if target.dim() > 1 else (target != IGNORE)[:, None]
+            hits = (predict(logits) == target).reshape(counted.shape) & counted
+            right.append(hits.sum(1) / counted.sum(1).clamp(min=1))
+            losses.append(cross_entropy(logits, target))
+    back = torch.argsort(order)
+    shares, nats = torch.cat(right).double()[back], torch.cat(losses).double()[back]
+    return shares.cpu().numpy(), nats.cpu().numpy()
 
 
 def accuracy(scores: NDArray[np.float64], y: NDArray[Any]) -> float:

@@ -223,7 +223,13 @@ class Rehearsals:
 
     name: str
 
-    def reserve(self, txid: str, round: int, lines: list[Line]) -> Reservation:  # noqa: A002, ARG002 - the protocol's
+    def reserve(
+        self,
+        txid: str,
+        round: int,  # noqa: A002, ARG002 - the protocol's
+        lines: list[Line],
+        purpose: str = "train",  # noqa: ARG002 - the protocol's
+    ) -> Reservation:
         return rehearsal(f"{self.name}/{txid}", lines)
 
     def commit(self, reservation: Reservation | None, artefact: bytes) -> None:

@@ -1,0 +1,262 @@
+"""Held-out figures that leave a silo: each silo releases one small noised vector at the end, charged like all else.
+
+held-out records ──► a row per unit: right − ½, loss/bound − ½, 1 ──clip──► sum ──Door──► accuracy, loss, count
+                                                       (reserved as `metric`)      └──► pooled: sums of those
+
+Figures without noise (`metrics.py`) are for the machine that holds the records, and stay there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.core.errors import BudgetRefused, ConfigError
+from sordino.core.types import Adjacency, Unit, Vector, Visibility
+from sordino.experiment.config import Experiment, MetricRelease
+from sordino.federation.mechanisms.gaussian import Gaussian
+from sordino.federation.mechanisms.laplace import Laplace
+from sordino.privacy.doors import Door
+from sordino.privacy.kernel import BoundedSum, Private
+from sordino.privacy.permits import Line, Reservation
+from sordino.privacy.relations import moves
+
+if TYPE_CHECKING:
+    from sordino.experiment.rounds import Books
+    from sordino.experiment.settings import Setup
+    from sordino.privacy.events import Events
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse a release that nobody could pay for, or that is of nobody's records.
+
+    Raises:
+        ConfigError: Whole clients are protected, or groups; or the test records are a data set of their own.
+        BudgetRefused: It costs an account all that it has.
+    """
+    release = experiment.evaluation.release
+    if release is None:
+        return
+    if experiment.privacy.unit is Unit.CLIENT or experiment.groups:
+        raise ConfigError.about(
+            "evaluation.release",
+            "is offered for records or persons, without groups",
+            "drop it",
+            unit=experiment.privacy.unit,
+        )
+    if experiment.evaluation.data is not None:
+        raise ConfigError.about(
+            "evaluation.release", "is of no silo's records", "drop it or evaluation.data", data=True
+        )
+    own = [silo.epsilon for silo in experiment.silos.values()]
+    least = min((e for e in [experiment.privacy.epsilon, *own] if e is not None), default=math.inf)
+    if release.epsilon is not None and release.epsilon >= least:
+        raise BudgetRefused.about(
+            "evaluation.release", f"leaves nothing of {least:g} to train with", "lower it", epsilon=release.epsilon
+        )
+
+
+def refuse(experiment: Experiment) -> None:
+    """Refuse a release where nothing is protected.
+
+    Raises:
+        ConfigError: It is asked for.
+    """
+    if experiment.evaluation.release is not None:
+        raise ConfigError.about("evaluation.release", "needs a private run", "drop it", non_private=True)
+
+
+def charged(experiment: Experiment, adjacency: Adjacency) -> Events:
+    """What the release costs each account: one event, or none."""
+    release = experiment.evaluation.release
+    return () if release is None else ((mechanism_of(release, adjacency).event(), 1),)
+
+
+def mechanism_of(release: MetricRelease, adjacency: Adjacency) -> Laplace | Gaussian:
+    """The noise: Laplace of exactly the pure ε that is asked for under the plan's relation, or a given Gaussian."""
+    if release.noise_multiplier is not None:
+        return Gaussian(release.noise_multiplier)
+    return Laplace(moves(adjacency) / (release.epsilon or 0.0))
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What somebody's released vector says, with the standard errors that its noise alone gives.
+
+    Args:
+        name: The silo, or `all` for the sum over silos.
+        vector: Right − count/2; loss/bound − count/2, where the loss is released; count.
+        std: Of the noise on each of them.
+        bound: The largest loss that counts, or None.
+    """
+
+    name: str
+    vector: tuple[float, ...]
+    std: float
+    bound: float | None
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON-able. The errors are those of a ratio of two noised numbers, to first order."""
+        count = max(self.vector[-1], 1.0)
+        found: dict[str, Any] = {"name": self.name}
+        scales = (("accuracy", 1.0), ("loss", self.bound or 0.0))
+        for (what, scale), total in zip(scales, self.vector[:-1], strict=False):
+            centred = min(max(total / count, -0.5), 0.5)
+            found[what] = round(scale * (0.5 + centred), 6)
+            found[f"{what}_error"] = round(scale * self.std * math.sqrt(1 + centred**2) / count, 6)
+        return found | {"units": round(self.vector[-1], 3), "units_error": round(self.std, 3)}
+
+
+@dataclass(frozen=True)
+class Released:
+    """Every silo's figures, and those of all together: a sum of what was released, so it costs nothing more."""
+
+    silos: tuple[Figures, ...]
+
+    @property
+    def pooled(self) -> Figures:
+        """Over all silos."""
+        total = tuple(np.sum([silo.vector for silo in self.silos], axis=0).tolist())
+        std = math.sqrt(sum(silo.std**2 for silo in self.silos))
+        return Figures("all", total, std, self.silos[0].bound)
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON-able."""
+        pooled = self.pooled.to_plain() | {"visibility": str(Visibility.RELEASED)}
+        pooled.pop("name")
+        return pooled | {"silos": [silo.to_plain() for silo in self.silos]}
+
+
+def name_of(run: str) -> str:
+    """The release's name in the books."""
+    return f"{run}/metrics"
+
+
+def release(setup: Setup, books: Books, run: str, model: Vector) -> Released | None:
+    """Release every silo's figures on its held-out records: charged, drawn, committed.
+
+    Returns:
+        The figures; None where none are asked for, or where a crash came between their charge and their bytes: they
+        are paid for and never drawn again.
+    """
+    from sordino.experiment.rounds import Lost
+
+    asked = setup.experiment.evaluation.release
+    if asked is None:
+        return None
+    artefact = books.earlier(name_of(run))
+    if artefact is True:
+        return None
+    n, width = len(setup.population), 2 if asked.loss is None else 3
+    if isinstance(artefact, bytes):
+        vectors = np.frombuffer(artefact, dtype=np.float32).reshape(n, width)
+    else:
+        try:
+            charge = books.reserve(name_of(run), setup.experiment.count, lines(setup), purpose="metric")
+        except Lost:
+            return None
+        vectors = _drawn(setup, asked, model, charge)
+        books.commit(charge, vectors.tobytes())
+    std = noise_std(asked, setup.plan.adjacency)
+    names = setup.population.names
+    rows = zip(names, vectors.tolist(), strict=True)
+    return Released(tuple(Figures(name, tuple(row), std, asked.loss) for name, row in rows))
+
+
+def lines(setup: Setup) -> list[Line]:
+    """One release for every silo, whether it holds out anybody or not: that nobody is there must not show."""
+    from sordino.privacy import events
+
+    ((event, count),) = charged(setup.experiment, setup.plan.adjacency)
+    names = [setup.account(client).name for client in range(len(setup.population))]
+    return [Line(name, setup.unit, events.key(event), count) for name in names]
+
+
+def noise_std(asked: MetricRelease, adjacency: Adjacency) -> float:
+    """Standard deviation of the noise on each released number."""
+    mechanism, (l1, l2) = mechanism_of(asked, adjacency), bounds(asked)
+    spread = math.sqrt(2) if isinstance(mechanism, Laplace) else 1.0
+    return spread * mechanism.scale(l2, l1)
+
+
+def bounds(asked: MetricRelease) -> tuple[float, float]:
+    """How far one unit's row reaches, in L1 and in L2: ½ for each figure, which is centred, and 1 for the count."""
+    figures = 1 if asked.loss is None else 2
+    return 1 + figures / 2, math.sqrt(1 + figures / 4)
+
+
+def bounded(rows: NDArray[np.float64], unit: Unit, asked: MetricRelease) -> BoundedSum:
+    """The sum of the rows with its bound, in the norm that the noise is measured against."""
+    l1, l2 = bounds(asked)
+    private = Private(rows, unit)
+    return private.clip(l1=l1) if asked.noise_multiplier is None else private.clip(l2=l2)
+
+
+def rows_of(
+    right: NDArray[np.float64], loss: NDArray[np.float64], owners: NDArray[Any] | None, asked: MetricRelease
+) -> NDArray[np.float64]:
+    """One row per protected unit: of a record, or the mean over a person's records. Shape (units, 2 or 3).
+
+    Args:
+        right: Share of right targets of each record, in [0, 1].
+        loss: Mean loss of each record, any number; what is none counts as the bound.
+        owners: The person of each record, where persons are protected.
+        asked: Which figures.
+    """
+    figures = [right]
+    if asked.loss is not None:
+        known = np.where(np.isfinite(loss), loss, asked.loss)
+        figures.append(np.clip(known, 0.0, asked.loss) / asked.loss)
+    table = np.stack(figures, axis=1)
+    if owners is not None:
+        people, index = np.unique(owners, return_inverse=True)
+        sums = np.zeros((len(people), table.shape[1]))
+        np.add.at(sums, index, table)
+        table = sums / np.bincount(index, minlength=len(people))[:, None]
+    return np.concatenate([table - 0.5, np.ones((len(table), 1))], axis=1)
+
+
+def _drawn(setup: Setup, asked: MetricRelease, model: Vector, charge: Reservation | None) -> NDArray[np.float32]:
+    from sordino.experiment.settings.setup import paid
+
+    setup.layout.restore(setup.module, model)
+    mechanism = mechanism_of(asked, setup.plan.adjacency)
+    names = [setup.account(client).name for client in range(len(setup.population))]
+    door = partial(Door, mechanism, mechanism.event(), reservation=paid(charge), source=setup.source)
+    return np.stack([door((name,))(_held_out(setup, client, asked)) for client, name in enumerate(names)])
+
+
+def _held_out(setup: Setup, client: int, asked: MetricRelease) -> BoundedSum:
+    """A silo's private sum; of a silo that holds out nobody, zero."""
+    from sordino.local import evaluate
+
+    test, name = setup.population.test, setup.population.names[client]
+    width = 2 if asked.loss is None else 3
+    if name not in test.names:
+        return bounded(np.zeros((0, width)), setup.unit, asked)
+    silo = test.silo(test.index(name))
+    right, loss = evaluate.each(setup.module, silo.x, silo.y)
+    return bounded(rows_of(right, loss, _owners(setup.unit, silo.user), asked), setup.unit, asked)
+
+
+def _owners(unit: Unit, user: NDArray[Any] | None) -> NDArray[Any] | None:
+    return user if unit is Unit.USER else None
+
+
+def held_out(plan_events: Sequence[tuple[Any, int]], delta: float, adjacency: Adjacency) -> float | None:
+    """What the release costs somebody who is held out and so never trained on; None where neighbours swap places.
+
+    A unit is held out or trained on, by a coin of its own. Added, removed or zeroed out it moves either the training or
+    the figures; replaced, it may leave the one and join the other, and then only the account's whole price holds.
+    """
+    from sordino.privacy.accounting import best_epsilon
+
+    if adjacency is Adjacency.REPLACE_ONE or not plan_events:
+        return None
+    return best_epsilon(plan_events, delta, adjacency=adjacency).epsilon
