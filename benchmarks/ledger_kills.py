@@ -13,7 +13,7 @@ compares balances with limits all the time, and when the last process of a wave 
     charged before drawn     every draw stands in the ledger, and counts as spent
     drawn once               no release is drawn a second time
     published is committed   and its bytes are those whose digest was committed
-    balances are the replay  `verify` agrees
+    balances are the replay  `verify` agrees, and the owner's signatures cover the history
 
     python benchmarks/ledger_kills.py --kills 1000 --database sqlite
     python benchmarks/ledger_kills.py --kills 1000 --database postgresql
@@ -44,6 +44,7 @@ from sqlalchemy import event, select
 from sordino.core.errors import BudgetRefused
 from sordino.core.types import Adjacency, Unit
 from sordino.ledger import Account, Ledger, history, schema, transaction, verify
+from sordino.ledger.keys import SigningKey
 from sordino.ledger.stores import Place
 from sordino.privacy import accounting, events
 from sordino.privacy.noise import SystemNoise
@@ -56,6 +57,7 @@ ROUNDS = 8
 SHARE = 0.75
 """Of the releases that the runs want, so many does their common account pay."""
 
+OWNER, EVERY = SigningKey.generate("coordinator"), 10
 MINED, DOOMED, SHOT_WITHIN_S = 0.7, 0.95, 0.5
 """Shares of lives that end by a mine, and by a mine or a shot; a shot comes in so many seconds."""
 
@@ -97,12 +99,16 @@ class World:
         """One run for each process."""
         return [f"run{n}" for n in range(self.processes)]
 
+    def open(self) -> Ledger:
+        """The ledger, signed every few events."""
+        return Ledger(self.place, key=OWNER, checkpoint_every=EVERY)
+
     def prepare(self) -> None:
         """One live account that all spend, which cannot pay for everything; a frozen plan for each run."""
         cost = accounting.rdp_units(STEP, ORDER, Adjacency.ADD_REMOVE)
         room = accounting.rdp_to_epsilon((int(SHARE * self.processes * ROUNDS) + 0.5) * cost, ORDER, DELTA)
         shared: dict[str, Any] = {"unit": Unit.RECORD, "adjacency": Adjacency.ADD_REMOVE, "delta": DELTA}
-        with Ledger(self.place) as ledger:
+        with self.open() as ledger:
             ledger.open_account(Account("pool", epsilon=room, currency="rdp", order=ORDER, **shared))
             for run in self.runs:
                 ledger.open_account(Account(run, epsilon=8.0, **shared))
@@ -150,7 +156,7 @@ class Mine:
 def coordinate(world: World, run: str, step: str | None, passes: int) -> None:
     """One life of a coordinator: take the run over, settle what the last life left, go on."""
     mine = Mine(world, step, passes)
-    ledger = Ledger(world.place)
+    ledger = world.open()
     mine.lay(ledger)
     ledger.open_run(run)
     ledger.forfeit_open(run)
@@ -273,7 +279,7 @@ def audit(world: World, found: Found) -> None:
     drawn = Counter(txid for (txid,) in world.notes("drawn"))
     published = {(txid, digest) for txid, digest in world.notes("published")}
     found.looks += len(world.notes("looks"))
-    problems = [f"verify: {problem}" for problem in verify(world.place).problems]
+    problems = [f"verify: {problem}" for problem in verify(world.place, keys=[OWNER.public]).problems]
     problems += [f"overspent: {' '.join(words)}" for words in world.notes("overspent")]
     problems += [f"drawn twice: {txid}" for txid, times in drawn.items() if times > 1]
     with Ledger(world.place, read_only=True) as ledger:

@@ -1,7 +1,8 @@
 """The PostgreSQL database under a ledger, for several coordinators. The only file that knows PostgreSQL.
 
 Writers queue at the head of the history: whoever holds that row is the only writer, and sees all that was committed
-before. A commit returns when it is on disk, or nothing is released: the server is asked in every transaction.
+before. A commit returns when it is on disk, or nothing is released: the server is asked in every transaction. Where a
+standby may take over, name it in `synchronous_standby_names`: else it may miss the last commits, as witnesses will see.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class PostgreSQL(Store):
     def __init__(self, url: str, *, read_only: bool = False, busy_s: float = 30.0) -> None:
         _require_driver()
         found = parsed(url)
-        self._secrets = [text for text in (found.password,) if text]
+        self._hidden = [text for text in (found.password, found.username and f'"{found.username}"') if text]
         options = f"{found.query.get('options', '')} -c lock_timeout={max(1, int(busy_s * 1000))}"
         engine = create_engine(
             found.set(drivername="postgresql+psycopg").difference_update_query(["options"]),
@@ -115,8 +116,8 @@ class PostgreSQL(Store):
 
     def reason(self, error: SQLAlchemyError) -> str:
         text = super().reason(error)
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
+        for who in self._hidden:
+            text = text.replace(who, "***")
         return text
 
 
@@ -155,7 +156,8 @@ def parsed(url: str) -> URL:
 def public(url: URL) -> str:
     """Where it is, without who asks."""
     port = f":{url.port}" if url.port else ""
-    return f"{url.host or 'local'}{port}/{url.database}"
+    named = url.query.get("host", "local")
+    return f"{url.host or (named if isinstance(named, str) else ','.join(named))}{port}/{url.database}"
 
 
 def _tables() -> MetaData:
