@@ -9,11 +9,10 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Update, func, insert, select, tuple_, update
 
-from sordino.core.errors import BudgetRefused, PrivacyError
-from sordino.ledger import amounts, currencies, history, schema, scopes
+from sordino.core.errors import PrivacyError
+from sordino.ledger import currencies, history, schema, scopes
 from sordino.ledger.account import Account
 from sordino.ledger.admission import Known, Short, kind_ids
-from sordino.ledger.refusals import Refusal, closed
 from sordino.privacy.permits import Line
 
 account, admission, allowance = schema.account, schema.admission, schema.allowance
@@ -88,7 +87,7 @@ def reserve(
     row = db.execute(select(charge.c.state, charge.c.run).where(charge.c.txid == header.txid)).one_or_none()
     if row is not None:
         raise repeated(header.txid, row.state)
-    if _closed(db, items, containers):
+    if closed_among(db, items, containers):
         raise Short
     kinds = kind_ids(db, {item.line.key for item in items})
     body = {"run": header.run, "round": header.round, "purpose": header.purpose, "fence": header.fence}
@@ -117,7 +116,7 @@ def reserve(
         raise Short
 
 
-def _closed(db: Connection, items: Sequence[Item], containers: Sequence[int]) -> Any:
+def closed_among(db: Connection, items: Sequence[Item], containers: Sequence[int]) -> Any:
     """An account that is frozen or retired pays for nothing more, whatever its plan allows; nor does what it holds."""
     numbers = {item.account_id for item in items}.union(containers)
     columns = select(account.c.name, account.c.state)
@@ -198,67 +197,6 @@ def _filters(txid: str) -> ColumnElement[bool]:
 def _units(txid: str) -> Any:
     mine = (line.c.txid == txid) & (line.c.account_id == account.c.id)
     return select(func.sum(line.c.units)).where(mine).scalar_subquery()
-
-
-def refusal(db: Connection, header: Header, items: Sequence[Item], containers: Sequence[int] = ()) -> Refusal:
-    """Why the first account, in name order, cannot pay, and what would fit."""
-    row = _closed(db, items, containers)
-    if row is not None:
-        return closed(row.name, row.state)
-    rows = db.execute(
-        select(allowance.c.account_id, kind.c.key, allowance.c.allowed, allowance.c.held, allowance.c.spent)
-        .join_from(allowance, admission)
-        .join(kind)
-        .where(admission.c.run == header.run)
-    )
-    allowed = {(row.account_id, row.key): row for row in rows}
-    limits = db.execute(select(account).where(account.c.currency != "plan"))
-    room = {row.id: row.limit_units - row.spent_units - row.held_units for row in limits}
-    for item in items:
-        if item.units is None:
-            lacking = _not_allowed(header.run, item, allowed)
-            if lacking is not None:
-                return lacking
-        elif item.units > room[item.account_id]:
-            return _over_filter(item, room[item.account_id])
-        else:
-            room[item.account_id] -= item.units
-    error = BudgetRefused.about("reserve", "an account could not pay", "try again: budgets have changed")
-    return Refusal(error, "", "plan")
-
-
-def _not_allowed(run: str, item: Item, allowed: Mapping[tuple[int, str], Any]) -> Refusal | None:
-    name, where, key = item.account.name, f"account {item.account.name!r}", item.line.key
-    row = allowed.get((item.account_id, key))
-    if row is None:
-        if any(number == item.account_id for number, _ in allowed):
-            error = BudgetRefused.about(where, "the plan has no such release", "reserve what it lists", event=key)
-        else:
-            error = BudgetRefused.about(where, "has admitted no plan of this run", "admit the plan first", run=run)
-        return Refusal(error, name, "plan")
-    left = row.allowed - row.held - row.spent
-    if left >= item.line.count:
-        return None
-    rule = f"needs {item.line.count} releases and {left} of the plan's {row.allowed} are left"
-    return Refusal(
-        BudgetRefused.about(where, rule, f"{left} would fit", event=key), name, "releases", item.line.count, left
-    )
-
-
-def _over_filter(item: Item, room: int) -> Refusal:
-    low, high = 0, item.line.count
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = currencies.units(item.line.key, item.account, middle) <= room
-        low, high = (middle, high) if fits else (low, middle)
-    needs, left = (amounts.number(units, amounts.EPSILON) for units in (item.units or 0, room))
-    order = f" at Rényi order {item.account.order:g}" if item.account.order is not None else ""
-    error = BudgetRefused.about(
-        f"account {item.account.name!r}",
-        f"needs {needs:.6g} of {item.account.currency}{order} and {left:.6g} is left",
-        f"{low} of {item.line.count} releases would fit",
-    )
-    return Refusal(error, item.account.name, "units", needs, left)
 
 
 def _told(items: Sequence[Item], consents: Mapping[str, str]) -> dict[str, Any]:

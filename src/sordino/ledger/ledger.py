@@ -8,24 +8,30 @@ open_account ─ admit(plan) ─ open_run ─► reserve ─► [noise is drawn]
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, insert, select, update
 
 from sordino.core import checks
 from sordino.core.errors import ConfigError, PrivacyError
-from sordino.core.types import NoiseAt
-from sordino.ledger import admission, charging, checkpoints, history, pricing, reading, refusals, schema, scopes
-from sordino.ledger.account import PEOPLE
-from sordino.ledger.governed import Governed
+from sordino.ledger import (
+    admission,
+    charging,
+    checkpoints,
+    history,
+    reading,
+    refusals,
+    schema,
+    scopes,
+    shortfall,
+)
+from sordino.ledger.admitting import Admitting
 from sordino.ledger.keys import SigningKey
-from sordino.ledger.officers import Signed
 from sordino.ledger.stores import Place
-from sordino.privacy import events
 from sordino.privacy.permits import Line, Reservation, mint_reservation
 
 
-class Ledger(Governed):
+class Ledger(Admitting):
     """Accounts and what was charged to them, in one durable file.
 
     One object belongs to one process. A run's charges are written by the object that opened it last: `open_run`
@@ -55,67 +61,6 @@ class Ledger(Governed):
         super().__init__(path, read_only=read_only, busy_s=busy_s, key=key, checkpoint_every=checkpoint_every)
         self._fences: dict[str, int] = {}
         self._open: dict[str, tuple[str, Reservation]] = {}
-
-    def admit(
-        self,
-        run: str,
-        digest: str,
-        requests: Mapping[str, events.Events],
-        delta: float,
-        *,
-        noise_at: NoiseAt,
-        quotas: Sequence[str] = (),
-        approval: Signed | None = None,
-    ) -> None:
-        """Charge a whole frozen plan to every account that it names and to all that contain them, or to none.
-
-        Args:
-            run: Whose plan; a run has one.
-            digest: The plan's digest. Admitting the same plan again changes nothing.
-            requests: Every event of the plan with its count, by account.
-            delta: The plan's δ, in (0, 1).
-            noise_at: Where the plan's noise is added, hence against whom its ε holds.
-            quotas: Accounts of a run or an analyst that pay too.
-            approval: Where the policy says who may `approve`: signed by them, for this run, with the terms
-                `{"plan": digest}`.
-
-        Raises:
-            BudgetRefused: An account cannot pay; says what it needs, what is left and what would fit.
-            PrivacyError: The run was admitted with another plan, or its approval is missing.
-
-        Guarantee:
-            Plans may be chosen adaptively; each is fixed before its first release, so its ε may be that of all its
-            events together, and the accounts add up (ε, δ) of whole plans.
-        """
-        checks.fraction("admit", delta=delta)
-        if not (requests and run and digest and all(requests.values())):
-            raise ConfigError.about(
-                "admit", "needs a run, a digest and events for every account", run=run, digest=digest
-            )
-        delta = float(delta)
-        terms = admission.Terms(run, digest, delta, NoiseAt(noise_at))
-        plan = {name: pricing.counts(requests[name]) for name in sorted(requests)}
-        known = self._payable(plan, quotas)
-        for name in plan:
-            if known[name][1].live:
-                raise ConfigError.about("admit", "pays release by release", "leave it out of the plan", account=name)
-        with self._store.read() as db:
-            if admission.earlier(db, terms, plan):
-                return
-        asked = [admission.request(known[name][1], known[name][0], counts, delta) for name, counts in plan.items()]
-        containers = scopes.payers(plan, {name: account for name, (_, account) in known.items()})
-        asked += [
-            admission.above(name, plan, delta, known) for name in [*containers, *quotas] if not known[name][1].live
-        ]
-        try:
-            with self._store.write() as db:
-                if not admission.earlier(db, terms, plan):
-                    admission.admit(db, terms, asked, self._approved(db, terms, approval))
-        except admission.Short:
-            with self._store.read() as db:
-                refusal = admission.refusal(db, asked, delta)
-            refusals.note(self._store, run, "admit", refusal)
-            raise refusal.error from None
 
     def open_run(self, run: str, given: int | None = None) -> int:
         """Take over a run, at every start and restart. Returns its fence, higher than all before.
@@ -187,7 +132,7 @@ class Ledger(Governed):
                 charging.reserve(db, header, items, above, consents)
         except admission.Short:
             with self._store.read() as db:
-                refusal = charging.refusal(db, header, items, above)
+                refusal = shortfall.refusal(db, header, items, above)
             refusals.note(self._store, run, "reserve", refusal)
             raise refusal.error from None
         reservation = mint_reservation(txid, [item.line for item in items if not item.derived], test=test)
@@ -276,16 +221,6 @@ class Ledger(Governed):
             raise PrivacyError.about(
                 "ledger", "was taken over by a newer process; this one releases nothing more", run=run
             )
-
-    def _payable(self, names: Iterable[str], quotas: Sequence[str]) -> admission.Known:
-        """All accounts, if the named ones can be charged: they contain no others, and quotas are of no people."""
-        names = list(names)
-        self._accounts([*names, *quotas])
-        scopes.refuse_containers(names, {name: account for name, (_, account) in self._terms.items()})
-        for quota in quotas:
-            if self._terms[quota][1].scope in PEOPLE:
-                raise ConfigError.about("ledger", "is of people, not a quota", "name it in the charge", account=quota)
-        return self._terms
 
     def _items(self, txid: str, lines: Sequence[Line], quotas: Sequence[str]) -> list[charging.Item]:
         if not txid or not lines:

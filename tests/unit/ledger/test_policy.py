@@ -357,7 +357,7 @@ class TestReplay:
     def test_a_charge_to_a_frozen_account_is_found(self, broken, path, monkeypatch):
         TestStates.plan(broken)
         broken.freeze("all", order=order(broken, "freeze", "all", {"reason": ""}, "bob"))
-        monkeypatch.setattr(charging, "_closed", lambda *_: None)
+        monkeypatch.setattr(charging, "closed_among", lambda *_: None)
         broken.reserve("b", "run", 1, "train", [Line("north", Unit.RECORD, KEY, 1)])
         assert any("charges 'all', which is frozen" in problem for problem in verify(path).problems)
 
