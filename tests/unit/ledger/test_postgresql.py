@@ -256,7 +256,7 @@ class TestPlace:
 
     def test_a_server_that_names_the_user_is_silenced(self, postgresql_server):
         url = postgresql_server.url(search_path="public").replace("sordino@", "stranger@")
-        with pytest.raises(PrivacyError, match=r'role "\*\*\*" does not exist'):
+        with pytest.raises(PrivacyError, match=r"role \*\*\* does not exist"):
             Ledger(url)
 
     def test_an_experiment_names_a_server_but_no_password(self, tmp_path):
