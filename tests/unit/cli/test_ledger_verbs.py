@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -237,3 +238,21 @@ def test_silos_witness_and_a_roll_back_is_found(books, call, fails, tmp_path):
     assert code == 5
     assert "rolled back" in line
     assert fails(*see)[0] == 5
+
+
+def test_the_commands_of_the_page_run(books, call, tmp_path):
+    """docs/explanation/ledger.md from top to bottom, with keys that are made on the way."""
+    page = (Path(__file__).parents[3] / "docs/explanation/ledger.md").read_text(encoding="utf-8")
+    (policy,) = re.findall(r"^```toml\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    commands = "".join(re.findall(r"^```sh\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)).splitlines()
+    assert len(commands) > 20
+    for command_line in commands:
+        if "policy sign" in command_line:
+            for name in ("ann", "bob"):
+                key = (tmp_path / f"{name}.pub").read_text(encoding="utf-8").strip()
+                policy = re.sub(rf"^{name} = .*$", lambda _, n=name, k=key: f'{n} = "{k}"', policy, flags=re.MULTILINE)
+            (tmp_path / "policy.toml").write_text(policy, encoding="utf-8")
+        verb, _, out = command_line.partition(" > ")
+        shown = call(*shlex.split(verb)[2:])
+        if out:
+            (tmp_path / out).write_text(shown, encoding="utf-8")
