@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Literal, TypeAlias
 
 from sordino.core import checks
@@ -55,9 +56,9 @@ class Offer:
         """How much."""
         return (self.rho if self.epsilon is None else self.epsilon) or 0.0
 
-    def scaled(self, factor: float) -> Offer:
-        """A part of it."""
-        return replace(self, **{self.name: self.amount * factor})
+    def of(self, amount: float) -> Offer:
+        """The same, at another amount."""
+        return replace(self, **{self.name: amount})
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def tariff(offer: Offer, releases: int, payers: Payers, adjacency: Adjacency) ->
         ConfigError: An account that pays cannot count such a release.
     """
     _require_payable(offer, payers)
-    moves, share = relations.moves(adjacency), offer.amount / releases
+    moves, share = relations.moves(adjacency), _share(offer.amount, releases)
     if offer.rho is not None:
         rho = share / moves**2
         return Tariff(events.key(events.zcdp(rho)), releases, "gaussian", moves**2 * rho, moves)
@@ -149,6 +150,14 @@ def price(account: str, offer: Offer, releases: int, payers: Payers, *, answered
     more = _times(charged, payers) - 1
     fits = None if more >= 0 else _fitting(offer, releases, payers, terms.adjacency)
     return Price(account, terms.currency, _number(cost), _number(max(0, room - cost)), more, fits=fits)
+
+
+def _share(amount: float, releases: int) -> float:
+    """An equal part, so that all parts together are not one unit more than the whole as it was written."""
+    share = amount / releases
+    while Decimal(repr(share)) * releases > Decimal(repr(amount)):
+        share = math.nextafter(share, 0.0)
+    return share
 
 
 def _require_payable(offer: Offer, payers: Payers) -> None:
@@ -175,15 +184,13 @@ def _fitting(offer: Offer, releases: int, payers: Payers, adjacency: Adjacency) 
         middle = (low + high) / 2
         if offer.amount * middle < 1e-12 * releases:
             return None
-        fits = _times(tariff(offer.scaled(middle), releases, payers, adjacency), payers) >= 1
+        fits = _times(tariff(offer.of(offer.amount * middle), releases, payers, adjacency), payers) >= 1
         low, high = (middle, high) if fits else (low, middle)
     amount = offer.amount * high
     digits = 2 - math.floor(math.log10(amount))
-    for part in (math.floor(amount * 10**digits), math.floor(amount * 10**digits) - 1):
-        rounded = part / 10**digits
-        if rounded >= 1e-12 and _times(
-            tariff(offer.scaled(rounded / offer.amount), releases, payers, adjacency), payers
-        ):
+    for part in (math.ceil(amount * 10.0**digits), math.floor(amount * 10.0**digits)):
+        rounded = part / 10.0**digits
+        if _times(tariff(offer.of(rounded), releases, payers, adjacency), payers):
             return offer.name, rounded
     return None
 

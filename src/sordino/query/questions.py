@@ -80,7 +80,7 @@ class Statistic:
             raise ConfigError.about("query", "needs bins", "e.g. HISTOGRAM(age, 10)", column=column)
         if isinstance(bins, int):
             checks.count("query", bins=bins)
-            edges = np.linspace(numbers.low, numbers.high, min(bins, MOST_CELLS) + 1).round().astype(int).tolist()
+            edges = np.linspace(numbers.low, numbers.high, min(bins, MOST_CELLS + 1) + 1).round().astype(int).tolist()
         else:
             edges = [int(numbers.place(edge).to_integral_value()) for edge in bins]
         if len(edges) < 2 or sorted(set(edges)) != edges:

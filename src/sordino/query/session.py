@@ -121,7 +121,8 @@ class Session:
     def answer(self, question: Question, offer: Offer, *, again: int = 0) -> Answer:
         """Charge, draw, commit, publish; or the same answer again, if it was paid for before."""
         txid, tariff, _ = self._charge(question, offer, again)
-        self._start()
+        if not shelf.settled(self._ledger, txid):
+            self._start()
         price = self.priced(question, offer, again=again)
         content = shelf.earlier(self._ledger, txid, self._folder)
         if content is None:
@@ -158,7 +159,8 @@ class Session:
         except BudgetRefused as refused:
             if price.more >= 0:  # not the budget: an account is frozen, say
                 raise
-            raise BudgetExhausted(f"{refused} ({price.remedy})") from None
+            who_and_what, _, _ = str(refused).partition(";")
+            raise BudgetExhausted(f"{who_and_what}; {price.remedy}") from None
 
     def _released(self, question: Question, tariff: Tariff, reservation: Reservation, private: rows.Rows) -> Released:
         declared = self._source.declared

@@ -31,6 +31,11 @@ def earlier(ledger: Ledger, txid: str, folder: Path) -> bytes | None:
     return _checked(ledger, txid, folder) if held is None else held
 
 
+def settled(ledger: Ledger, txid: str) -> bool:
+    """Whether the answer was published: then reading it writes nothing, and disturbs no other session."""
+    return ledger.state(txid) == "committed" and ledger.artefact(txid) is None
+
+
 def keep(ledger: Ledger, txid: str, folder: Path, content: bytes) -> None:
     """Put a committed answer on the shelf, then let the ledger drop its copy."""
     if ledger.artefact(txid) is not None:

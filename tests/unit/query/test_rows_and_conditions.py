@@ -1,0 +1,119 @@
+"""Values as declared: clamped, missing, unknown; and WHERE as SQL means it, with SQLite for a judge."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sordino.core.errors import ConfigError
+from sordino.core.types import Unit
+from sordino.query import Declared, rows, sql
+
+DECLARED = Declared(
+    name="t",
+    ranges={"age": (0, 100), "dose": (-1, 1)},
+    categories={"sex": ("f", "m"), "code": ("1", "2")},
+    missing="indicator",
+)
+FRAME = pd.DataFrame(
+    {
+        "age": [30, np.nan, 65, 65.00004, 150, np.inf, -np.inf, 0.3],
+        "dose": [0.1, 0.5, None, -0.3, 9, "much", -2, "0.25"],
+        "sex": ["f", "m", None, "f", "x", "m", "f", "m"],
+        "code": [1.0, 2.0, None, 1.0, 2.0, 3.0, 1.0, 2.0],
+    }
+)
+
+
+@pytest.fixture
+def private():
+    return rows.encoded(FRAME, DECLARED, Unit.RECORD)
+
+
+def test_values_are_clamped_rounded_or_missing(private):
+    """
+    Infinities are clamped, NaN and texts are missing, an undeclared name is missing, a whole float is its number.
+    """
+    assert private.numbers["age"].tolist() == [300000, 0, 650000, 650000, 1000000, 1000000, 0, 3000]
+    assert private.has("age").tolist() == [True, False, *[True] * 6]
+    assert private.numbers["dose"].tolist() == [100000, 500000, 0, -300000, 1000000, 0, -1000000, 250000]
+    assert private.has("dose").tolist() == [True, True, False, True, True, False, True, True]
+    assert private.places["sex"].tolist() == [0, 1, -1, 0, -1, 1, 0, 1]
+    assert private.places["code"].tolist() == [0, 1, -1, 0, 1, -1, 0, 1]
+    assert "30" not in repr(private)
+
+
+@pytest.mark.parametrize("column", ["age", "dose", "sex"])
+def test_gaps_are_refused_where_the_declaration_refuses_them(column):
+    """
+    Before any question, and without saying where or how many.
+    """
+    declared = Declared(
+        name="t",
+        ranges={"age": (0, 100)} if column == "age" else {"dose": (-1, 1)} if column == "dose" else {},
+        categories={"sex": ("f", "m")} if column == "sex" else {},
+    )
+    with pytest.raises(ConfigError, match=f"column='{column}' lacks values, or has undeclared ones") as told:
+        rows.encoded(FRAME, declared, Unit.RECORD)
+    assert not any(digit in str(told.value) for digit in "0123456789")
+
+
+def test_a_declared_column_must_be_there():
+    with pytest.raises(ConfigError, match="no such column"):
+        rows.encoded(FRAME.drop(columns="sex"), DECLARED, Unit.RECORD)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "age >= 65",
+        "age = 65",
+        "65 < age",
+        "age <> 65",
+        "NOT age = 65",
+        "dose BETWEEN -0.3 AND 0.1",
+        "NOT (dose < 0 OR sex = 'f')",
+        "sex IN ('f', 'm')",
+        "sex NOT IN ('f')",
+        "sex <> 'f' AND dose IS NOT NULL",
+        "sex IS NULL OR age IS NULL",
+        "NOT (sex = 'm' AND NOT dose > 0)",
+        "(age > 60 OR sex = 'm') AND NOT (dose = 0.25 AND code = '2')",
+        "age IN (0.3, 30)",
+        "age > -5 AND age <= 100.5",
+        "NOT NOT sex = 'm'",
+    ],
+)
+def test_conditions_mean_what_sqlite_says(where, private):
+    """
+    Three values, on the table as it is after clamping and rounding.
+    """
+    database = sqlite3.connect(":memory:")
+    table = pd.DataFrame(
+        {
+            **{
+                name: np.where(private.has(name), private.numbers[name] / 10 ** DECLARED.numbers(name).places, np.nan)
+                for name in DECLARED.ranges
+            },
+            **{
+                name: [None if at < 0 else DECLARED.categories[name][at] for at in private.places[name]]
+                for name in DECLARED.categories
+            },
+        }
+    )
+    database.execute("CREATE TABLE t(n INTEGER, age REAL, dose REAL, sex TEXT, code TEXT)")
+    for n, row in enumerate(table.itertuples(index=False)):
+        database.execute("INSERT INTO t VALUES (?, ?, ?, ?, ?)", (n, *(None if pd.isna(v) else v for v in row)))
+    expected = {n for (n,) in database.execute(f"SELECT n FROM t WHERE {where}")}  # noqa: S608 - the test's own
+    database.close()
+
+    assert set(np.flatnonzero(sql.condition(where).truth(private, DECLARED)[0])) == expected
+
+
+@pytest.mark.parametrize("bounds", [(1e15, 1e15 + 1), (5, 5), (3, 1), (0, float("inf")), (1,)])
+def test_ranges_that_cannot_be_summed_exactly_are_refused(bounds):
+    with pytest.raises(ConfigError, match=r"range|narrow"):
+        Declared(name="t", ranges={"a": bounds})
