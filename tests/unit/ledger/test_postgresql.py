@@ -125,6 +125,25 @@ class TestConnections:
         with pytest.raises(PrivacyError, match="is not a ledger"):
             Ledger(url.replace("books_", "books_none_"), read_only=True)
 
+    def test_rights_of_roles_are_enough(self, postgresql_server, url):
+        """An ordinary role keeps the books; an auditor who may only SELECT reads and verifies, and changes nothing."""
+        schema_ = url.rpartition("%3D")[2]
+        postgresql_server.run(
+            "DROP ROLE IF EXISTS keeper, auditor",
+            "CREATE ROLE keeper LOGIN",
+            "CREATE ROLE auditor LOGIN",
+            f"ALTER SCHEMA {schema_} OWNER TO keeper",
+            f"GRANT USAGE ON SCHEMA {schema_} TO auditor",
+        )
+        keeper, auditor = (url.replace("sordino@", f"{role}@") for role in ("keeper", "auditor"))
+        with closing(opened(keeper)) as ledger:
+            ledger.commit(reserve(ledger), b"x")
+        postgresql_server.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema_} TO auditor")
+        assert verify(auditor).ok
+        with closing(Ledger(auditor)) as ledger, pytest.raises(PrivacyError, match=r"permission denied.*nothing was"):
+            ledger.open_run("more")
+        postgresql_server.run(f"DROP SCHEMA {schema_} CASCADE", "DROP ROLE keeper, auditor")
+
     def test_many_may_make_it_at_once(self, url):
         """The tables are written by one of them."""
         errors = []
