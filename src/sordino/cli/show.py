@@ -66,6 +66,8 @@ def show_plan(plan: dict[str, Any]) -> None:
         f"signal to noise: {number(outlook['step'])} in a step, {number(outlook['run'])} over the run: "
         f"{outlook['verdict']}"
     )
+    if plan.get("metric_release"):
+        _metric_release(plan)
     if plan["people"]:
         _people(plan["people"])
     if plan["canaries"]:
@@ -97,6 +99,8 @@ def show_result(summary: dict[str, Any], *, fresh: bool, resumed_at: int = 0) ->
         click.echo(
             "  these figures are for this machine: they were computed on private records and are not covered by epsilon"
         )
+    if summary.get("metric_release"):
+        _released(summary["released_metrics"], summary["unit"])
     if summary["private"]:
         click.echo(
             f"spent: epsilon {summary['epsilon']:.4g} at delta {summary['delta']:.2g} per {summary['unit']}, "
@@ -214,6 +218,32 @@ def _people(ways: dict[str, Any]) -> None:
         f"persons: signal to noise over the run {number(ways['mean'])} by their mean gradients, "
         f"{number(ways['records'])} by at most {ways['records_per_person']} records each, "
         f'for the same epsilon and work: better is people = "{ways["better"]}"'
+    )
+
+
+def _metric_release(plan: dict[str, Any]) -> None:
+    """What leaves each silo besides training, and who pays how much for it."""
+    asked, unit = plan["metric_release"], "person" if plan["unit"] == "user" else plan["unit"]
+    own = asked["held_out_epsilon"]
+    click.echo(
+        f"released figures: each silo's held-out {' and '.join(asked['figures'])}, once, {asked['mechanism']} noise of "
+        f"std {asked['error']:.4g} {unit}s on each sum; the epsilons above pay for it"
+        + ("" if own is None else f" (a {unit} that is held out risks {own:.4g}, and nothing by the training)")
+    )
+
+
+def _released(figures: dict[str, Any] | None, unit: str) -> None:
+    """Figures that went through a door; the errors are those of their noise alone."""
+    if figures is None:
+        click.echo("released figures: charged, and lost in a crash before they were safe; never drawn again")
+        return
+    unit = "persons" if unit == "user" else f"{unit}s"
+    shown = ", ".join(
+        f"{k} {figures[k]:.4f} ± {figures[f'{k}_error']:.4f}" for k in ("accuracy", "loss") if k in figures
+    )
+    click.echo(
+        f"released {shown} over {figures['units']:.0f} ± {figures['units_error']:.0f} held-out {unit} "
+        "(± is the noise's standard error); these may leave the silos"
     )
 
 

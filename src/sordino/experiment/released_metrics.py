@@ -9,7 +9,6 @@ Figures without noise (`metrics.py`) are for the machine that holds the records,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from sordino.privacy.permits import Line, Reservation
 from sordino.privacy.relations import moves
 
 if TYPE_CHECKING:
+    from sordino.experiment.plan import Plan
     from sordino.experiment.rounds import Books
     from sordino.experiment.settings import Setup
     from sordino.privacy.events import Events
@@ -249,14 +249,28 @@ def _owners(unit: Unit, user: NDArray[Any] | None) -> NDArray[Any] | None:
     return user if unit is Unit.USER else None
 
 
-def held_out(plan_events: Sequence[tuple[Any, int]], delta: float, adjacency: Adjacency) -> float | None:
-    """What the release costs somebody who is held out and so never trained on; None where neighbours swap places.
+def planned(plan: Plan) -> dict[str, Any] | None:
+    """What will be released and at which price, JSON-able."""
+    asked = plan.experiment.evaluation.release
+    if asked is None:
+        return None
+    return {
+        "figures": ["accuracy"] if asked.loss is None else ["accuracy", "loss"],
+        "mechanism": "laplace" if asked.noise_multiplier is None else "gaussian",
+        "noise_multiplier": mechanism_of(asked, plan.adjacency).noise_multiplier,
+        "error": round(noise_std(asked, plan.adjacency), 6),
+        "held_out_epsilon": held_out(plan),
+    }
 
-    A unit is held out or trained on, by a coin of its own. Added, removed or zeroed out it moves either the training or
-    the figures; replaced, it may leave the one and join the other, and then only the account's whole price holds.
+
+def held_out(plan: Plan) -> float | None:
+    """What a record risks that is held out, and so never trained on; None where only the account's price holds.
+
+    A record is held out or trained on. Added, removed or zeroed out it moves either the training or the figures. One
+    that is replaced may leave the one and join the other; and a person of public data may have records in both.
     """
     from sordino.privacy.accounting import best_epsilon
 
-    if adjacency is Adjacency.REPLACE_ONE or not plan_events:
+    if plan.adjacency is Adjacency.REPLACE_ONE or plan.experiment.privacy.unit is not Unit.RECORD:
         return None
-    return best_epsilon(plan_events, delta, adjacency=adjacency).epsilon
+    return best_epsilon(charged(plan.experiment, plan.adjacency), plan.delta, adjacency=plan.adjacency).epsilon
