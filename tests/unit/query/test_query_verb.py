@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from patients import BY_SEX, TOML, account, books
 
 from sordino.cli import main
 from sordino.ledger import verify
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -106,3 +109,11 @@ def test_a_missing_extra_is_named_before_anything_is_charged(missing, silo, caps
     assert (code, "pip install 'sordino[query]'" in line) == (2, True)
     with books(silo, account(epsilon=1.0)) as ledger:
         assert ledger.balance("north").epsilon_used == 0
+
+
+def test_the_example_can_be_asked(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    books(tmp_path, account()).close()
+    terms = ["--epsilon", "0.5", "--ledger", str(tmp_path / "north.db"), "--account", "north", "--price"]
+    main(["query", "examples/query/patients.toml", "SELECT num, MEDIAN(age) FROM patients GROUP BY num", *terms])
+    assert "costs 0.5" in capsys.readouterr().out
