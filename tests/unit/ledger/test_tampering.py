@@ -6,6 +6,7 @@ alone does not, so that a test which would pass by accident fails.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import random
@@ -18,7 +19,7 @@ import pytest
 
 from sordino.core.errors import VerificationError
 from sordino.core.types import Adjacency, Unit
-from sordino.ledger import Account, Ledger, history, verify, witnesses
+from sordino.ledger import Account, Ledger, history, merkle, verify, witnesses
 from sordino.ledger.checkpoints import Checkpoint
 from sordino.ledger.export import export, verify_export
 from sordino.ledger.keys import SigningKey
@@ -380,16 +381,40 @@ def test_forged_checkpoint(case):
     assert problems[-1] == "history: no checkpoint of its owner covers any of it"
 
 
-def forge(db, seq, key):
-    """Sign the first `seq` - 1 events with another key."""
-    from sordino.ledger import merkle
+ZERO = {"root": "0" * 64}
 
+
+def forge(db, seq, key):
+    """Sign the first `seq` - 1 events with another key, under the owner's key number."""
     query = "SELECT hash FROM event WHERE seq < ? ORDER BY seq"
     root = merkle.root([bytes.fromhex(digest) for (digest,) in db.execute(query, (seq,))])
-    note = str(Note(Checkpoint(key.name, seq - 1, root).text).signed(key))
+    text = Checkpoint(key.name, seq - 1, root).text
+    signature = base64.b64encode(COORDINATOR.public.number() + key.sign_raw(text.encode())).decode()
+    note = str(Note(text, ((key.name, signature),)))
     body = history.canonical({"size": seq - 1, "root": root.hex(), "note": note})
     db.execute("UPDATE event SET body = ? WHERE seq = ?", (body, seq))
     db.execute("INSERT INTO checkpoint VALUES (?, ?, ?)", (seq - 1, root.hex(), note))
+
+
+def test_a_checkpoint_that_says_another_thing_than_its_note(case):
+    """Only the note is signed, so the rest must repeat it."""
+    with attacker(case.path) as db:
+        seq, body = db.execute("SELECT seq, body FROM event WHERE kind = 'checkpoint' ORDER BY seq DESC").fetchone()
+        db.execute("UPDATE event SET body = ? WHERE seq = ?", (history.canonical(json.loads(body) | ZERO), seq))
+        db.execute("UPDATE checkpoint SET root = ? WHERE seq = ?", (ZERO["root"], seq - 1))
+        rehash(db)
+    (problem,) = case.alone().problems
+    assert problem == f"history: event {seq} (checkpoint) is forged: it does not say what its note says"
+
+
+def test_a_moved_checkpoint(case):
+    """It stands right behind what it covers."""
+    with attacker(case.path) as db:
+        (seq,) = db.execute("SELECT max(seq) FROM event WHERE kind = 'checkpoint'").fetchone()
+        for old, new in ((seq, -1), (seq + 1, seq), (-1, seq + 1)):
+            db.execute("UPDATE event SET seq = ? WHERE seq = ?", (new, old))
+        rehash(db)
+    assert f"history: event {seq + 1} (checkpoint) covers {seq - 1} events: it was moved" in case.alone().problems
 
 
 def test_forged_countersignature(case):
@@ -442,15 +467,23 @@ def test_a_history_rewritten_under_a_running_coordinator(case):
             release(ledger, "g")
 
 
+def copied(source, target):
+    """A database over another one that is in use."""
+    with contextlib.closing(sqlite3.connect(source)) as old, contextlib.closing(sqlite3.connect(target)) as new:
+        old.backup(new)
+
+
 def test_a_file_put_back_under_a_running_coordinator(case):
     """A process that has signed more than the file holds signs nothing more."""
     with Ledger(case.path, key=COORDINATOR) as ledger:
         ledger.open_run("run")
-        release(ledger, "g")
+        ledger.checkpoint()
         with (
             contextlib.closing(sqlite3.connect(case.backup)) as old,
             contextlib.closing(sqlite3.connect(case.path)) as db,
         ):
+            db.backup(old)
+            release(ledger, "g")
             old.backup(db)
         with pytest.raises(VerificationError, match="was put back"):
             ledger.checkpoint()
