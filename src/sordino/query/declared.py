@@ -201,7 +201,8 @@ def read(file: Path) -> Source:
 
     content = _toml(file)
     where = f"{file.name}: data.table"
-    table = content.get("data", {}).get("table")
+    data = content.get("data")
+    table = data.get("table") if isinstance(data, dict) else None
     if not isinstance(table, dict):
         raise ConfigError.about(file.name, "declares no table", "write [data.table] with path, ranges, categories")
     owner = tables.build(Table, {"label": "", **table}, where)

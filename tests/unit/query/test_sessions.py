@@ -240,15 +240,18 @@ def test_all_that_contain_the_account_pay_and_so_do_quotas(tmp_path):
 
 def test_persons_pay_for_all_their_rows(tmp_path):
     """
-    Twice the rows, twice the noise for the same price; and without a bound on rows there is no answer.
+    By the textbook: so many times a row's bound over ε. And without a bound on rows there is no answer.
     """
     person = account(unit=Unit.USER)
     terms = {name: getattr(DECLARED, name) for name in DECLARED.__dataclass_fields__}
-    errors = []
+    errors, ranks = [], []
     for cap in (1, 8):
         table = Source(Declared(**terms | {"rows_per_person": cap}), FILE)
-        errors.append(session(tmp_path, person, table=table).sum("age", epsilon=0.1).figures[0].standard_error)
-    assert errors[1] == pytest.approx(8 * errors[0], rel=1e-6)
+        one = session(tmp_path, person, table=table)
+        errors.append(one.sum("age", epsilon=0.1).figures[0].standard_error)
+        ranks.append(one.quantile("age", epsilon=0.1).figures[0].rank_error)
+    assert errors == pytest.approx([2**0.5 * 90 * cap / 0.1 for cap in (1, 8)], rel=1e-6)
+    assert ranks == pytest.approx([2 * cap / 0.1 * math.log(71 / 0.05) / 2 for cap in (1, 8)], rel=1e-6)
     for lacking, why in (({"rows_per_person": None}, "bound on their rows"), ({"person": None}, "names persons")):
         with pytest.raises(ConfigError, match=why):
             session(tmp_path, person, table=Source(Declared(**terms | lacking), FILE)).count(epsilon=0.1)
@@ -256,14 +259,23 @@ def test_persons_pay_for_all_their_rows(tmp_path):
         session(tmp_path, account("c", unit=Unit.CLIENT)).count(epsilon=0.1)
 
 
-def test_a_neighbour_who_replaces_another_costs_twice_the_noise(tmp_path):
-    add, replace = account("add"), account("replace", adjacency=Adjacency.REPLACE_ONE)
-    table, ledger = source(tmp_path), books(tmp_path, add, replace)
-    errors = [
-        Session(table, ledger, name, answers=tmp_path / "a").sum("age", epsilon=0.1).figures[0].standard_error
-        for name in ("add", "replace")
-    ]
-    assert errors[1] == pytest.approx(2 * errors[0], rel=1e-6)
+@pytest.mark.parametrize("currency", ["pure", "zcdp"])
+def test_a_neighbour_who_replaces_another_costs_twice_the_noise(currency, tmp_path):
+    """
+    By the textbook: Laplace noise of the bound over ε, Gaussian noise of the bound over √(2ρ).
+    """
+    offer = {"epsilon": 0.1} if currency == "pure" else {"rho": 0.0002}
+    one = 2**0.5 * 90 / 0.1 if currency == "pure" else 90 / (2 * 0.0002) ** 0.5
+    payers = [account(str(relation), currency, adjacency=relation) for relation in Adjacency]
+    table, ledger = source(tmp_path), books(tmp_path, *payers)
+    for payer in payers:
+        asking = Session(table, ledger, payer.name, answers=tmp_path / "a")
+        error = asking.sum("age", **offer).figures[0].standard_error
+        assert error == pytest.approx(2 * one if payer.adjacency is Adjacency.REPLACE_ONE else one, rel=1e-6)
+        rank = asking.quantile("age", **offer).figures[0].rank_error
+        scale = 2 / (offer.get("epsilon") or (8 * offer["rho"]) ** 0.5)
+        twice = 2 if payer.adjacency is Adjacency.REPLACE_ONE else 1
+        assert rank == pytest.approx(twice * scale * math.log(71 / 0.05) / 2, rel=1e-6)
 
 
 def test_a_discrete_count_risks_more_at_a_renyi_order_than_laplace_noise_of_the_line():
