@@ -259,15 +259,15 @@ def test_a_crash_when_some_silos_have_committed(federation, draws, monkeypatch):
     The process dies in the second silo's commit: what the first handed over is spent there, and nothing is drawn again.
     """
     plan, go = start(federation)
-    true = SiloLedger.commit
+    true = SiloLedger.hand_over
 
-    def commit(self, txid, artefact):
+    def hand_over(self, txid, digest):
         if (self.name, txid[-2:]) == ("hungary", "/1"):
             raise Stop
-        true(self, txid, artefact)
+        true(self, txid, digest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SiloLedger, "commit", commit)
+        patch.setattr(SiloLedger, "hand_over", hand_over)
         with pytest.raises(Stop):
             go()
 

@@ -1,6 +1,6 @@
 """A run whose silos keep ledgers of their own: no round is drawn that one of them did not grant.
 
-silo's ledger: reserve ──► grant ──► coordinator's ledger: reserve ──► noise ──► silo: commit ──► coordinator: commit
+silo's ledger: reserve ──► grant ──► coordinator's ledger: reserve ──► noise ──► silo: hand over ──► commit
                                                        (one permit uses up both)
 
 The silo's ledger is the one that counts. Where the two differ, the round is charged on both sides and never drawn, or
@@ -64,7 +64,7 @@ class SiloBooks:
             )
             for share in shares.values()
         ]
-        if any(silo.ledger.state(txid) is not None for silo, _ in asked):
+        if any(silo.knows(txid) for silo, _ in asked):
             self._lose(asked, txid, round, lines, purpose)
         consents: dict[str, str] = {}
         for silo, request in asked:
@@ -90,18 +90,15 @@ class SiloBooks:
         if not isinstance(reservation, Consented):
             raise EngineError.about("ledger", "has nothing to commit")
         # The bytes are kept once, by the coordinator; before it has them, every silo has said that they leave.
-        digest = hashlib.sha256(artefact).digest()
+        digest = hashlib.sha256(artefact).hexdigest()
         for silo in _each(self.silos[line.account] for line in reservation.lines):
-            silo.commit(reservation.txid, digest)
+            silo.hand_over(reservation.txid, digest)
         self.own.commit(reservation.own, artefact)
 
     def earlier(self, txid: str) -> bytes | bool | None:
         return self.own.earlier(txid)
 
     def published(self, txid: str) -> None:
-        for silo in _each(self.silos.values()):
-            if silo.ledger.state(txid) == "committed":
-                silo.published(txid)
         self.own.published(txid)
 
     def agree(self, claims: tuple[Claim, ...]) -> None:

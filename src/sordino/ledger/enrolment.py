@@ -36,7 +36,7 @@ def enrol(
     folder.mkdir(parents=True, exist_ok=True)
     rules = Rules(account.name)
     key.save(folder / rules.key)
-    with Ledger(folder / rules.ledger, key=key) as ledger:
+    with Ledger(folder / rules.ledger) as ledger:
         ledger.open_account(account)
     (folder / FILE).write_text(_template(account, coordinators, officers), encoding="utf-8")
     read_rules(folder / FILE)

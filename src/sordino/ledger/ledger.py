@@ -147,22 +147,44 @@ class Ledger(Admitting):
         Raises:
             PrivacyError: The charge is not this ledger's, was forfeited, or was committed with other bytes.
         """
+        txid, digest = reservation.txid, hashlib.sha256(artefact).hexdigest()
+        with self._store.write() as db:
+            if self._settle(db, reservation, digest):
+                db.execute(insert(schema.outbox).values(txid=txid, sha256=digest, payload=bytes(artefact)))
+
+    def hand_over(self, reservation: Reservation, digest: str) -> None:
+        """As `commit` and `published` at once, where somebody else keeps the bytes: a coordinator, for its silo.
+
+        Args:
+            reservation: The charge.
+            digest: SHA-256 of the bytes, in hexadecimal.
+
+        Raises:
+            PrivacyError: As for `commit`; then they must not leave.
+        """
+        txid = reservation.txid
+        with self._store.write() as db:
+            if self._settle(db, reservation, digest):
+                ts = history.append(db, "published", {"sha256": digest}, txid)
+                db.execute(insert(schema.outbox).values(txid=txid, sha256=digest, published_at=ts))
+        self._open.pop(txid, None)
+
+    def _settle(self, db: Connection, reservation: Reservation, digest: str) -> bool:
+        """Turn a reservation into what is spent; whether it is news."""
         txid = reservation.txid
         run, held = self._open.get(txid, ("", None))
         if held is not reservation:
             raise PrivacyError.about(
                 "commit", "was not reserved by this ledger object", "nothing was released", txid=txid
             )
-        digest = hashlib.sha256(artefact).hexdigest()
-        with self._store.write() as db:
-            self._guard(db, run)
-            state = reading.state(db, txid)
-            if state == "committed" and reading.digest(db, txid) == digest:
-                return
-            if state != "reserved":
-                raise PrivacyError.about("commit", f"is {state} already", "nothing was released", txid=txid)
-            charging.settle(db, txid, run, "committed", {"sha256": digest})
-            db.execute(insert(schema.outbox).values(txid=txid, sha256=digest, payload=bytes(artefact)))
+        self._guard(db, run)
+        state = reading.state(db, txid)
+        if state == "committed" and reading.digest(db, txid) == digest:
+            return False
+        if state != "reserved":
+            raise PrivacyError.about("commit", f"is {state} already", "nothing was released", txid=txid)
+        charging.settle(db, txid, run, "committed", {"sha256": digest})
+        return True
 
     def published(self, txid: str) -> None:
         """Note that the bytes have left, and drop them; their digest stays. Saying so again changes nothing.

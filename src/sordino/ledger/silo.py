@@ -1,6 +1,6 @@
 """A silo's own side: its ledger decides for its own people, whatever a coordinator's database says.
 
-check(plan) ─► join(plan, fence, checkpoint) ─► grant(request) ─► [noise is drawn] ─► commit ─► published
+check(plan) ─► join(plan, fence, checkpoint) ─► grant(request) ─► [noise is drawn] ─► hand_over(digest)
    rules, budget    admitted here, witnessed       reserved here         └── crash: forfeited at the next join
 
 A coordinator whose ledger was put back, or copied, is refused: its checkpoint is older or another one, its fence was
@@ -52,6 +52,7 @@ class SiloLedger:
     ) -> None:
         self.ledger, self.key, self.rules, self.witness, self._clock = ledger, key, rules, witness, clock
         self._joined: dict[str, tuple[PlanTerms, int]] = {}
+        self._before: set[str] = set()
         self._granted: dict[str, _Granted] = {}
 
     @property
@@ -132,8 +133,13 @@ class SiloLedger:
         )
         self.ledger.open_run(terms.run, given=fence)
         self.ledger.forfeit_open(terms.run)
+        self._before.update(charge.txid for charge in self.ledger.charges(terms.run))
         self._joined[terms.run] = (terms, fence)
         return signature
+
+    def knows(self, txid: str) -> bool:
+        """Whether it was here before its run was joined: it is not granted again."""
+        return txid in self._before
 
     def grant(self, request: Request) -> Grant:
         """Reserve in the silo's own ledger and say so. The same request gets the same grant.
@@ -191,21 +197,17 @@ class SiloLedger:
             raise PrivacyError.about(f"silo {self.name!r}", "has expired: nothing is drawn under it", txid=txid)
         return granted.reservation
 
-    def commit(self, txid: str, artefact: bytes) -> None:
-        """Settle a charge before what it released is handed over.
+    def hand_over(self, txid: str, digest: str) -> None:
+        """Settle a charge; only then may leave what was drawn under it.
 
         Args:
             txid: The charge.
-            artefact: What leaves the silo, or its digest where somebody else keeps the bytes.
+            digest: SHA-256 of what leaves, in hexadecimal. The coordinator keeps the bytes.
         """
         if txid not in self._granted:
             raise PrivacyError.about(f"silo {self.name!r}", "has not been granted", txid=txid)
-        self.ledger.commit(self._granted[txid].reservation, artefact)
-
-    def published(self, txid: str) -> None:
-        """It was handed over."""
-        self.ledger.published(txid)
-        self._granted.pop(txid, None)
+        self.ledger.hand_over(self._granted[txid].reservation, digest)
+        del self._granted[txid]
 
     def abort(self, txid: str) -> None:
         """Give back what a grant holds: only if no noise was permitted under it (see `Ledger.abort`)."""
@@ -213,7 +215,7 @@ class SiloLedger:
         del self._granted[txid]
 
     def forfeit(self, request: Request) -> None:
-        """Count a charge as spent, whether it was granted or not, and never draw it: its coordinator lost track of it."""
+        """Count a charge as spent, granted or not, and never draw it: its coordinator lost track of it."""
         if self.ledger.state(request.txid) is None:
             self.grant(request)
         self.ledger.forfeit_open(request.run)
@@ -229,5 +231,5 @@ def open_silo(folder: Path, *, clock: Callable[[], float] = time.time) -> Iterat
     """
     rules = read_rules(folder / FILE)
     key = SigningKey.load(folder / rules.key)
-    with Ledger(folder / rules.ledger, key=key) as ledger:
+    with Ledger(folder / rules.ledger) as ledger:
         yield SiloLedger(ledger, key, rules, Witness(folder / rules.witness, key, rules.coordinator_keys), clock)

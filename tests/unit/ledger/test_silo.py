@@ -23,6 +23,7 @@ from sordino.privacy.permits import Line
 
 STEP = events.gaussian(5.0)
 KEY = events.key(STEP)
+DIGEST = "ab" * 32
 OFFICER = SigningKey.generate("officer")
 SECOND = SigningKey.generate("second")
 COORDINATOR = SigningKey.generate("coordinator")
@@ -109,8 +110,7 @@ def test_a_round_from_request_to_publication(world):
         grant = silo.grant(asked())
         grant.check(silo.key.public, asked(), now=world.now)
         silo.reservation("run/0").take(["north"], KEY)
-        silo.commit("run/0", b"update")
-        silo.published("run/0")
+        silo.hand_over("run/0", DIGEST)
         assert silo.ledger.consents("run/0") == {"north": grant.text}
         assert [account.name for account in silo.ledger.accounts()] == ["north"]
 
@@ -129,7 +129,7 @@ def test_the_same_request_gets_the_same_grant(world):
         assert len(silo.ledger.charges("run")) == 1
 
 
-@pytest.mark.parametrize("end", ["commit", "nothing"])
+@pytest.mark.parametrize("end", ["handed over", "nothing"])
 def test_a_replayed_transaction_is_refused(world, end):
     """
     It was granted once, whatever became of it: settled, or left open by a process that died.
@@ -137,16 +137,15 @@ def test_a_replayed_transaction_is_refused(world, end):
     with world.silo() as silo:
         world.begin(silo)
         silo.grant(asked())
-        if end == "commit":
-            silo.commit("run/0", b"update")
-            silo.published("run/0")
+        if end == "handed over":
+            silo.hand_over("run/0", DIGEST)
             with pytest.raises(PrivacyError, match="committed"):
                 silo.grant(asked())
     with world.silo() as silo:
         fence = world.begin(silo)
-        with pytest.raises(PrivacyError, match="committed" if end == "commit" else "forfeited"):
+        with pytest.raises(PrivacyError, match="committed" if end == "handed over" else "forfeited"):
             silo.grant(asked(fence=fence))
-    assert world.states() == {"run/0": "committed" if end == "commit" else "forfeited"}
+    assert world.states() == {"run/0": "committed" if end == "handed over" else "forfeited"}
 
 
 def test_the_same_transaction_for_something_else_is_refused(world):
@@ -361,7 +360,7 @@ def test_what_a_silo_that_looks_at_no_checkpoint_still_refuses(world, monkeypatc
         with pytest.raises(PrivacyError, match="forfeited"):
             second.grant(asked(0, fence=2))
         with pytest.raises(PrivacyError, match="taken over"):
-            first.commit("run/0", b"update")
+            first.hand_over("run/0", DIGEST)
         with pytest.raises(PrivacyError, match="taken over"):
             first.grant(asked(1))
 
