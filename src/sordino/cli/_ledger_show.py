@@ -92,11 +92,12 @@ def show_event(entry: Entry) -> None:
     by = f"  signed by {', '.join(sorted(signed))}" if isinstance(signed, dict) and signed else ""
     body = {**entry.body, **entry.body.get("policy", {})} if entry.kind == "policy" else entry.body
     told = ", ".join(f"{key} {_short(body[key])}" for key in TELLING if body.get(key) not in (None, ""))
+    told = told or _short(entry.txid or "")
     click.echo(f"{entry.seq:>6}  {entry.ts[:19]}  {entry.kind:<14}  {told}{by}")
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
     return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
 
 

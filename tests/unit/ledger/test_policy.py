@@ -254,6 +254,16 @@ class TestLimits:
         with pytest.raises(PrivacyError, match="newer policy"):
             self.raise_(ledger, 12.0)
 
+    @pytest.mark.parametrize("column", ["epsilon", "delta", "limit_units", "delta_limit_units", "policy"])
+    def test_the_database_itself_keeps_limits(self, ledger, path, column):
+        """Whatever wrong code asks: no limit moves without a newer policy, and no policy goes back."""
+        opened(ledger, account("north"))
+        db = sqlite3.connect(path)
+        step = -1 if column == "policy" else 1
+        with pytest.raises(sqlite3.IntegrityError):
+            db.execute(f"UPDATE account SET {column} = {column} + {step}")  # noqa: S608 - a column of this test
+        db.close()
+
     def test_a_live_account_is_raised_in_its_currency(self, ledger):
         opened(ledger, account("north", currency="gdp", epsilon=1.0))
         ledger.open_run("run")

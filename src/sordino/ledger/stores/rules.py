@@ -23,7 +23,8 @@ def forbidden(differs: str) -> dict[str, str]:
     changed = " OR ".join(f"NEW.{term} {differs} OLD.{term}" for term in terms)
     return {
         "account": "NEW.spent_units < OLD.spent_units OR NEW.delta_spent_units < OLD.delta_spent_units"
-        " OR (NEW.limit_units <> OLD.limit_units OR NEW.delta_limit_units <> OLD.delta_limit_units)"
+        " OR (NEW.limit_units <> OLD.limit_units OR NEW.delta_limit_units <> OLD.delta_limit_units"
+        " OR NEW.epsilon <> OLD.epsilon OR NEW.delta <> OLD.delta)"
         " AND NEW.policy <= OLD.policy OR NEW.policy < OLD.policy"
         f" OR OLD.state = 'retired' AND NEW.state <> 'retired' OR {changed}",
         "allowance": "NEW.spent < OLD.spent OR NEW.allowed <> OLD.allowed",
