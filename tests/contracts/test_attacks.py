@@ -43,13 +43,14 @@ def test_it_finds_nothing_against_a_sound_run(name: str) -> None:
 def check_words(finding: Finding, name: str) -> None:
     attack: Attack = attacks.example(name)
     assert finding.attack == name
-    assert finding.grade is attack.grade
+    refuted = finding.verdict is Verdict.REFUTED and attack.grade is Grade.LEAKAGE
+    assert finding.grade is (Grade.FALSIFICATION if refuted else attack.grade)
     assert finding.says.endswith("."), "a sentence"
     assert finding.does_not_show
     assert finding.figures, "an attack measures something"
     if finding.verdict is Verdict.REFUTED:
         assert finding.causes, "a refutation names likely causes"
-        assert finding.grade is not Grade.LEAKAGE or finding.confidence is not None
+        assert finding.confidence is not None
     for figure in finding.figures.values():
         if figure.low is not None and figure.high is not None:
             assert figure.low <= figure.value <= figure.high

@@ -117,7 +117,7 @@ def test_runs_without_a_step_on_records_say_so(table: Path) -> None:
     slopes = opened(table, "local.clip=0.5", "privacy.noise_multiplier=20.0", 'local.method="zeroth_order"')
     with pytest.raises(DoesNotFit, match="carried none"):
         canaries.subject(slopes)
-    with pytest.raises(DoesNotFit, match="unit = 'client'"):
+    with pytest.raises(DoesNotFit, match="does not protect whole clients"):
         clients.subject(slopes)
 
 

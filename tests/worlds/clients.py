@@ -65,6 +65,7 @@ def rounds(
         honest=updates[:HONEST].astype(np.float32),
         held=updates[HONEST:].astype(np.float32),
         craft=_random_direction,
+        public=True,
         seed=seed,
     )
 

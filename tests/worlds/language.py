@@ -84,6 +84,7 @@ class World:
     vocabulary: int = field(default=VOCABULARY, init=False)
     labels: int | None = field(default=None, init=False)
     longest: int = field(default=32, init=False)
+    public: bool = field(default=True, init=False)
 
     @cached_property
     def event(self) -> Any:

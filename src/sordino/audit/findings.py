@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sordino.audit.promise import Promise
@@ -86,7 +86,8 @@ class Finding:
         curves: Series to draw by name, each a mapping of equally long lists, such as fpr, tpr and ceiling.
         pictures: Images to show.
         causes: Likely causes, most likely first, when refuted.
-        local: The figures depend on private data: they may not leave the silo. Findings about canaries are public.
+        local: The figures depend on private records otherwise than through what the run released: they may not leave
+            the silo. Canaries do not, neither alone nor asked of the released model.
         cpu_seconds: What the attack cost.
     """
 
@@ -110,11 +111,49 @@ class Finding:
             raise VerificationError.about("finding", "must say what it shows and what it does not", attack=self.attack)
         if self.lower_bound is not None and self.confidence is None:
             raise VerificationError.about("finding", "gives a bound without its confidence", attack=self.attack)
+        if self.grade is Grade.LEAKAGE and (self.verdict is Verdict.REFUTED or self.lower_bound is not None):
+            rule = "speaks of epsilon, which leakage says nothing about"
+            raise VerificationError.about("finding", rule, "grade it by `graded`", attack=self.attack)
+
+    @property
+    def shows_not(self) -> str:
+        """`does_not_show` as the end of a sentence that begins "Does not show"."""
+        return self.does_not_show[:1].lower() + self.does_not_show[1:].rstrip(".")
 
     @property
     def above_claim(self) -> bool:
         """The lower bound exceeds what was promised."""
         return self.lower_bound is not None and self.promise is not None and self.lower_bound > self.promise.epsilon
+
+
+def graded(verdict: Verdict) -> Grade:
+    """Of an attack that measures leakage: if it refutes a promise, that is another kind of statement.
+
+    >>> graded(Verdict.LEAKS), graded(Verdict.REFUTED)
+    (<Grade.LEAKAGE: 'leakage'>, <Grade.FALSIFICATION: 'falsification'>)
+    """
+    return Grade.FALSIFICATION if verdict is Verdict.REFUTED else Grade.LEAKAGE
+
+
+def withheld(finding: Finding) -> Finding:
+    """What may be said of a local finding where everybody may read it: that it was made, and its verdict."""
+    return replace(
+        finding,
+        says="What it found depends on private records; it is kept in findings/local/, which may not leave the silo.",
+        lower_bound=None,
+        figures={},
+        curves={},
+        pictures=(),
+    )
+
+
+def by_chance(found: Sequence[Finding]) -> tuple[int, float]:
+    """How many findings could have refuted a promise, and how likely one of them would by chance alone, at most.
+
+    Each is right with its own confidence; whoever runs many looks many times.
+    """
+    asked = [f.confidence for f in found if f.promise is not None and f.confidence and f.verdict is not Verdict.SKIPPED]
+    return len(asked), min(1.0, sum(1 - confidence for confidence in asked))
 
 
 def skipped(attack: str, grade: Grade, reason: str) -> Finding:

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from sordino.audit.findings import Figure, Finding, Verdict
+from sordino.audit.findings import Figure, Finding, Verdict, by_chance
 from sordino.audit.promise import Promise
 
 STYLE = """
@@ -29,8 +29,15 @@ def page(title: str, promise: Promise | None, found: Sequence[Finding]) -> str:
     body = "".join(_section(finding) for finding in found)
     return (
         f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(title)}</title><style>{STYLE}</style>"
-        f"<h1>{escape(title)}</h1><p>{_claim(promise)}</p>{_summary(found)}{body}</html>\n"
+        f"<h1>{escape(title)}</h1>{_notice(found)}<p>{_claim(promise)}</p>{_summary(found)}{body}</html>\n"
     )
+
+
+def _notice(found: Sequence[Finding]) -> str:
+    """Whether the page may be passed on."""
+    if any(finding.local and finding.figures for finding in found):
+        return "<p class='refuted'>LOCAL: this page holds figures, and perhaps pictures, of private records.</p>"
+    return ""
 
 
 def _claim(promise: Promise | None) -> str:
@@ -52,7 +59,13 @@ def _summary(found: Sequence[Finding]) -> str:
         f"<td class='{f.verdict}'>{f.verdict}<td>{_bound(f)}"
         for f in found
     )
-    return f"<table><tr><th>attack<th>grade<th>verdict<th>epsilon at least{rows}</table>"
+    return f"<table><tr><th>attack<th>grade<th>verdict<th>epsilon at least{rows}</table>{_chance(found)}"
+
+
+def _chance(found: Sequence[Finding]) -> str:
+    tests, chance = by_chance(found)
+    said = f"{tests} tests, each at its own confidence: together they refute a true claim with up to {chance:.0%}."
+    return f"<p><small>{said}</small></p>" if tests > 1 else ""
 
 
 def _bound(finding: Finding) -> str:
@@ -63,11 +76,12 @@ def _bound(finding: Finding) -> str:
 
 
 def _section(finding: Finding) -> str:
-    local = " <b>Local: depends on private records, may not leave the silo.</b>" if finding.local else ""
+    shown = finding.local and finding.figures
+    local = " <b>Local: depends on private records, may not leave the silo.</b>" if shown else ""
     name, causes = escape(finding.attack), "".join(f"<li>{escape(cause)}" for cause in finding.causes)
     parts = [
         f"<h2 id='{name}'>{name} <small class='{finding.verdict}'>{finding.verdict}</small></h2>",
-        f"<p>{escape(finding.says)}{local}<br><small>Does not show: {escape(finding.does_not_show)}</small></p>",
+        f"<p>{escape(finding.says)}{local}<br><small>Does not show {escape(finding.shows_not)}.</small></p>",
     ]
     if causes and finding.verdict is Verdict.REFUTED:
         parts.append(f"<p>Likely causes:</p><ol>{causes}</ol>")

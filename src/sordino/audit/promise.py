@@ -7,7 +7,7 @@ against the curve.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -80,6 +80,22 @@ class Promise:
         price = accounting.best_epsilon(listed, delta, adjacency=adjacency)
         keys = tuple((events.key(event), count) for event, count in listed)
         return cls(price.epsilon, delta, Unit(unit), Adjacency(adjacency), keys, view, f"declared by {by}")
+
+    def when_changed(self) -> Self:
+        """The same events as a promise to a unit that stays and whose data change, such as a client one of whose texts
+        comes or goes: that moves a clipped sum twice as far as a unit that comes or goes as a whole.
+
+        Raises:
+            PrivacyError: No accountant prices the events so.
+
+        >>> promise = Promise.declared([(events.gaussian(2.0), 1)], 1e-5, unit=Unit.CLIENT, by="an example")
+        >>> round(promise.epsilon, 2), round(promise.when_changed().epsilon, 2)
+        (1.99, 4.38)
+        """
+        if self.adjacency is Adjacency.REPLACE_ONE:
+            return self
+        price = accounting.best_epsilon(self.sequence, self.delta, adjacency=Adjacency.REPLACE_ONE)
+        return replace(self, epsilon=price.epsilon, adjacency=Adjacency.REPLACE_ONE)
 
     @property
     def sequence(self) -> list[tuple[Event, int]]:

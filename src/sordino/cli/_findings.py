@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from sordino.audit.findings import Finding, Grade, Verdict
+from sordino.audit.findings import Finding, Grade, Verdict, by_chance
 from sordino.cli.show import UNIT, number
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def _sentence(finding: Finding) -> None:
     if finding.verdict is Verdict.REFUTED:
         for cause in finding.causes:
             click.secho(f"    likely cause: {cause}", fg="red")
+    click.secho(f"    does not show {finding.shows_not}.", fg="bright_black")
 
 
 def _skipped(found: Sequence[Finding]) -> None:
@@ -98,12 +99,24 @@ def _skipped(found: Sequence[Finding]) -> None:
         click.secho(f"not run, {', '.join(names)}: {reason}", fg=COLOUR[Verdict.SKIPPED])
 
 
+def _by_chance(found: Sequence[Finding]) -> None:
+    """Many tests, each with its own confidence, are many chances to be wrong."""
+    tests, chance = by_chance(found)
+    if tests > 1:
+        click.echo(
+            f"{tests} tests, each at its own confidence, refute a true claim with up to {chance:.0%} together. "
+            "Audit again with another --seed and only those --attacks: chance seldom repeats itself"
+        )
+
+
 def _verdict(found: Sequence[Finding], promise: Promise | None) -> None:
     refuted = [finding.attack for finding in found if finding.verdict is Verdict.REFUTED]
     leaks = [finding.attack for finding in found if finding.verdict is Verdict.LEAKS]
     if refuted:
         click.secho(f"\nREFUTED by {', '.join(refuted)}.", fg="red", bold=True)
+        _by_chance(found)
     elif leaks:
-        click.secho(f"\nleaks, by {', '.join(leaks)}" + ("" if promise else "; nothing was promised"), fg="yellow")
+        of = "no promise is contradicted" if promise else "nothing was promised"
+        click.secho(f"\nleaks, by {', '.join(leaks)}; {of}", fg="yellow")
     else:
         click.echo("\nnothing was found against the claim. That is not a proof: attacks only bound epsilon from below.")

@@ -57,7 +57,7 @@ def run(
     """Attack a finished run.
 
     Attacks that train use ledgers of their own with predictable noise: nothing is charged, and nothing is released.
-    Figures that depend on private records are marked `local`: they may not leave the silo.
+    Figures that depend on private records are marked `local` and kept in findings/local/: they may not leave the silo.
 
     \b
     Examples:
@@ -65,7 +65,6 @@ def run(
       sordino audit runs/heart-1a2b3c4d --attacks lira,rmia --minutes 60
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.audit.findings import Verdict, to_plain
-    from sordino.audit.page import page
     from sordino.cli._findings import show_costs, show_findings
     from sordino.core.errors import VerificationError
     from sordino.experiment.audits.auditing import audit, choice, costs, write
@@ -79,8 +78,6 @@ def run(
     with _progress(len(planned), quiet=as_json) as progress:
         found = list(audit(audited, chosen, minutes=minutes, progress=progress))
     write(audited, found)
-    title = f"Audit of {audited.plan.experiment.name} {audited.plan.digest[:8]}"
-    audited.folder.write_text("findings.html", page(title, audited.promise, found))
     if as_json:
         echo_json([to_plain(finding) for finding in found])
     else:

@@ -15,12 +15,13 @@ from sordino.audit.findings import Finding, Verdict
 from sordino.audit.promise import Promise
 from sordino.audit.subjects import DoesNotFit
 from sordino.audit.subjects._rows import RowStep
-from sordino.audit.subjects.canaries import Terms
+from sordino.audit.subjects.canaries import Carried, Terms
 from sordino.core.seeds import stream
 from sordino.core.types import Adjacency, Unit
 from sordino.federation.mechanisms.gaussian import Gaussian
 from sordino.local.clipping import engines
 from worlds import canaries as worlds
+from worlds.canaries import CLAIMED
 
 SHORT = Terms(rate=0.5, noise_multiplier=0.05, steps=30)
 """So little noise that every participation can be read."""
@@ -143,3 +144,27 @@ def test_what_is_missing_is_said() -> None:
         attacks.example("two_world").run(worlds.World(None, None), lambda _: None)
     with pytest.raises(DoesNotFit, match="no private step"):
         attacks.example("one_run").run(worlds.World(None, None), lambda _: None)
+
+
+def test_a_runs_own_losses_refute_no_declared_mechanism() -> None:
+    """Losses of one model depend on each other, so order statistics of them are a figure; the one-run bound holds."""
+    coins = stream(0, "coins").random(400) < 0.5
+    promise = CLAIMED.promise(1e-5, Unit.RECORD, "a test")
+    subject = worlds.World(promise, None, Carried(coins, {"loss": coins.astype(np.float64)}, promise))
+    assert attacks.build("one_run", {}).run(subject, lambda _: None).verdict is Verdict.REFUTED
+    finding = attacks.build("order_statistic", {}).run(subject, lambda _: None)
+    assert finding.verdict is Verdict.HOLDS
+    assert finding.figures["epsilon at least, own model"].value > promise.epsilon
+
+
+def test_the_training_that_refutes_is_the_one_that_is_shown() -> None:
+    """A sound step beside a model that knows its canaries by heart: the bound is the model's, beside its own claim."""
+    coins = stream(0, "coins").random(400) < 0.5
+    promise = CLAIMED.promise(1e-5, Unit.RECORD, "the run's own claim")
+    carried = Carried(coins, {"loss": coins.astype(np.float64)}, promise)
+    subject = replace(worlds.sound(), carried=carried)
+    for name in ("one_run", "one_run_curve"):
+        finding = attacks.build(name, {"canaries": 500}).run(subject, lambda _: None)
+        assert finding.verdict is Verdict.REFUTED
+        assert finding.above_claim
+        assert finding.promise == promise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -53,7 +55,7 @@ def test_cosines_of_the_sum_of_rounds_see_their_composition() -> None:
 
 def test_too_small_a_model_is_said_to_be_one() -> None:
     """Directions of a small space are never orthogonal."""
-    with pytest.raises(DoesNotFit, match="do not suit"):
+    with pytest.raises(DoesNotFit, match="need 50 parameters each"):
         attacked("cosine_canaries", worlds.rounds(size=500))
 
 
@@ -115,3 +117,12 @@ def test_all_stages_of_a_run_are_passed_and_what_they_add_is_settled() -> None:
     assert released.shape == (200, 300)
     bound = pipeline.bound().l2
     assert released.std(axis=0).mean() == pytest.approx(bound, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["canife", "cosine_canaries"])
+def test_rounds_of_private_clients_stay_local(name: str) -> None:
+    """How far a canary is from real updates, and rounds with them under a test's noise, tell of real records."""
+    fields: dict[str, object] = {"rounds": 40} if name == "canife" else {"rounds": 1}
+    subject = worlds.sound(name)
+    assert not attacked(name, subject, **fields).local
+    assert attacked(name, replace(subject, public=False), **fields).local

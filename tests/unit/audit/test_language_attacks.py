@@ -24,7 +24,7 @@ from sordino.audit.subjects import DoesNotFit
 from sordino.audit.subjects.language import Sequences, total
 from sordino.core.errors import ConfigError
 from sordino.core.seeds import stream
-from sordino.core.types import Unit
+from sordino.core.types import Adjacency, Unit
 from sordino.privacy import events, gaussian
 from worlds.language import ALPHABET, World
 
@@ -51,6 +51,7 @@ class Memory:
     seed: int = 0
     vocabulary: int = 64
     labels: int | None = None
+    public: bool = False
     longest: int = 64
     size: int = 1000
     start: Any = field(default_factory=dict)
@@ -308,6 +309,7 @@ class Signals:
     rows: int = 400
     vocabulary: int = 1000
     labels: int | None = None
+    public: bool = False
     longest: int = 64
     start: Any = None
 
@@ -478,3 +480,33 @@ def test_private_steps_protect_eight_copies_and_their_absence_does_not():
         bits[noise] = [attack.run(world, QUIET).figures["exposure_8_copies"].value for world in worlds]
     assert min(bits[None]) == pytest.approx(np.log2(10_000))
     assert np.mean(bits[10.0]) < 6
+
+
+def test_one_text_of_a_client_that_stays_is_tested_against_what_a_change_is_promised():
+    """
+    A client with and without one text moves a sum by two clips: the curve of a client that comes or goes is not its.
+    """
+    claimed = promise(2.0, Unit.CLIENT)
+    found = attacks.build("new_token_canaries", {"canaries": 200, "length": 6}).run(Signals(claimed, 0.0), QUIET)
+    assert found.promise is not None
+    assert found.promise.epsilon == pytest.approx(promise(1.0).epsilon, abs=1e-3)
+    assert found.promise.epsilon > 2 * claimed.epsilon
+    assert "a client that stays" in found.says
+    for unit in (Unit.RECORD, Unit.USER):
+        kept = promise(2.0, unit)
+        found = attacks.build("new_token_canaries", {"canaries": 200, "length": 6}).run(Signals(kept, 0.0), QUIET)
+        assert found.promise == kept, "each canary comes or goes with a person of its own"
+    found = attacks.build("sequence_membership", {}).run(Signals(promise(2.0, Unit.USER), 0.0), QUIET)
+    assert found.promise is not None
+    assert found.promise.adjacency is Adjacency.REPLACE_ONE, "a person has other texts"
+
+
+def test_a_sound_run_of_clients_is_not_refuted_by_its_texts():
+    """
+    Noise of twice the clip hides a client that comes or goes (μ = 0.5), and one text of a client that stays half as
+    well (μ = 1): sound, yet the other curve would be refuted by it, as it is where the text is the unit.
+    """
+    attack = SequenceMembership()
+    clients, records = (Signals(promise(2.0, unit), mu=1.0, rows=2000) for unit in (Unit.CLIENT, Unit.RECORD))
+    assert attack.run(clients, QUIET).verdict is not Verdict.REFUTED
+    assert attack.run(records, QUIET).verdict is Verdict.REFUTED

@@ -24,7 +24,7 @@ SHOWN = 8
 """Records on a contact sheet."""
 
 DOES_NOT_SHOW = (
-    "Attack failure is not evidence of DP: inversion dies at a noise multiplier of 0.1, where epsilon is 284. "
+    "That a run is safe where the attack fails: inversion dies at a noise multiplier of 0.1, where epsilon is 284. "
     "One step over very few records was attacked; more messages about the same records average their noise down. "
     "Success contradicts no promise by itself"
 )

@@ -18,7 +18,7 @@ import numpy as np
 
 from sordino.audit.attacks import _causes
 from sordino.audit.attacks._membership import Coins
-from sordino.audit.findings import Figure, Finding, Grade, Verdict
+from sordino.audit.findings import Figure, Finding, Verdict, graded
 from sordino.audit.promise import Promise
 from sordino.audit.stats.ceiling import bounds, ceiling
 from sordino.audit.stats.curve_test import claim_test
@@ -76,7 +76,7 @@ def judged(
     figures |= allowed
     return Finding(
         attack=words.attack,
-        grade=Grade.LEAKAGE,
+        grade=graded(verdict),
         verdict=verdict,
         says=f"{words.how} {_result(promise, figures)} {_conclusion(promise, verdict, confidence)}"
         f"{_few(len(others), confidence)}",

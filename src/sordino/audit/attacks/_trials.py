@@ -82,7 +82,7 @@ def trials(subject: Canaries, canaries: int, progress: Progress) -> list[Trial]:
     if (own := subject.carried) is not None:
         found.append(Trial(OWN, "the run's own final model", own.included, own.scores, own.promise))
     if not found:
-        raise DoesNotFit.about("canaries", "were carried by none, and there is no private step on records to drive")
+        raise DoesNotFit("no training carried canaries, and there is no private step on records to drive.")
     return found
 
 

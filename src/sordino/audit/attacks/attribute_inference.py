@@ -14,7 +14,7 @@ from sordino.audit.attacks import Kind, Progress, _causes, attacks
 from sordino.audit.attacks._columns import Attribute, attributes, imputed
 from sordino.audit.attacks._judged import RESAMPLES, bounds_of, drawn, refutation
 from sordino.audit.attacks._membership import Game, of_label, play
-from sordino.audit.findings import Figure, Finding, Grade, Verdict
+from sordino.audit.findings import Figure, Finding, Grade, Verdict, graded
 from sordino.audit.stats.proportions import bootstrap
 from sordino.audit.subjects import DoesNotFit
 from sordino.audit.subjects.records import Records
@@ -99,11 +99,12 @@ class AttributeInference:
             # Right guesses as a test of membership: the most that any test gains over its false alarms.
             figures["leakage_allowed"] = Figure(2 * bounds_of(promise).accuracy - 1)
         leaky = any(figure.low is not None and figure.low > 0 for figure in leaks)
-        unpromised = Verdict.LEAKS if leaky and promise is None else Verdict.HOLDS
+        verdict = Verdict.LEAKS if leaky and promise is None else Verdict.HOLDS
+        verdict = verdict if bound is None else Verdict.REFUTED
         return Finding(
             attack="attribute_inference",
-            grade=self.grade,
-            verdict=unpromised if bound is None else Verdict.REFUTED,
+            grade=graded(verdict),
+            verdict=verdict,
             says=_says(guess, figures, leak, len(found)) + ("" if bound is None else " More than was promised."),
             does_not_show="that a column is safe: it may follow from the others without any model, and other attackers "
             "may combine more",

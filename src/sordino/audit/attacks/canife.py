@@ -95,6 +95,7 @@ class Canife(Attack):
                 "share of the clip that the client moves": Figure(seen),
             },
             causes=CAUSES if refuted else (),
+            local=not subject.public,
         )
 
     def _scores(self, subject: Clients, direction: Floats, noise: float) -> tuple[Scores, Scores, float]:

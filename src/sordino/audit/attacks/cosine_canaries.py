@@ -63,8 +63,10 @@ class CosineCanaries(Attack):
         d = subject.size
         k = min(self.canaries, d // PER_CANARY, AT_ONCE // d)
         if k < FEWEST:
-            rule = f"do not suit {FEWEST} random directions: each needs {PER_CANARY} of them, and room in memory"
-            raise DoesNotFit.about("cosine_canaries", rule, "canife fits any number", parameters=d)
+            raise DoesNotFit(
+                f"{FEWEST} random directions need {PER_CANARY} parameters each, and room in memory; "
+                f"the model has {d:,}. canife fits any number."
+            )
         delta = subject.promise.delta if subject.promise is not None else self.delta
         progress(f"{self.rounds} rounds with {k} crafted clients")
         rng = stream(subject.seed, "cosine canaries")
@@ -100,6 +102,7 @@ class CosineCanaries(Attack):
                 "epsilon of one round": Figure(promise.epsilon),
                 "canaries": Figure(k),
             },
+            local=not subject.public,
         )
 
 

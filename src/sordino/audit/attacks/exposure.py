@@ -23,7 +23,7 @@ from sordino.audit.attacks._secrets import (
     planted,
     protection,
 )
-from sordino.audit.findings import Figure, Finding, Grade, Verdict
+from sordino.audit.findings import Figure, Finding, Grade, Verdict, graded
 from sordino.audit.subjects.language import Language, total
 from sordino.core import checks
 from sordino.core.seeds import stream
@@ -138,10 +138,11 @@ class Exposure:
             says += f" Those planted {' and '.join(f'{k}×' for k in remembered)} are remembered."
         means = [self._mean(bits[k]) for k in self.copies]
         ends = {end: [float(getattr(mean, end) or 0.0) for mean in means] for end in ("low", "value", "high")}
+        verdict = Verdict.REFUTED if wrong else Verdict.LEAKS if remembered else Verdict.HOLDS
         return Finding(
             attack="exposure",
-            grade=self.grade,
-            verdict=Verdict.REFUTED if wrong else Verdict.LEAKS if remembered else Verdict.HOLDS,
+            grade=graded(verdict),
+            verdict=verdict,
             says=says,
             does_not_show="that another text is safe: other attackers, prompts or more copies may bring out more",
             promise=promise,
@@ -149,6 +150,7 @@ class Exposure:
             figures=figures,
             curves={"exposure": {"copies": [float(k) for k in self.copies], **ends}},
             causes=_causes.TRAINING if wrong else (),
+            local=not subject.public,
         )
 
     def _mean(self, bits: NDArray[np.float64]) -> Figure:

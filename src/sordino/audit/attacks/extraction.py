@@ -12,7 +12,7 @@ from scipy.stats import binom
 from sordino.audit.attacks import Kind, Progress, _causes, attacks
 from sordino.audit.attacks._decoding import beam, sampled
 from sordino.audit.attacks._secrets import TEMPLATE, Secret, Space, allowed, common, drawn, planted, protection
-from sordino.audit.findings import Figure, Finding, Grade, Verdict
+from sordino.audit.findings import Figure, Finding, Grade, Verdict, graded
 from sordino.audit.stats.proportions import clopper_pearson
 from sordino.audit.subjects.language import Language
 from sordino.core import checks
@@ -112,16 +112,18 @@ class Extraction:
         )
         if wrong:
             says += f" That secrets planted {wrong[0]}× come out is more than the promise allows."
+        verdict = Verdict.REFUTED if wrong else Verdict.LEAKS if remembered else Verdict.HOLDS
         return Finding(
             attack="extraction",
-            grade=self.grade,
-            verdict=Verdict.REFUTED if wrong else Verdict.LEAKS if remembered else Verdict.HOLDS,
+            grade=graded(verdict),
+            verdict=verdict,
             says=says,
             does_not_show="that what did not come out is unknown to the model: exposure sees far less",
             promise=promise,
             confidence=self.confidence,
             figures=figures,
             causes=_causes.TRAINING if wrong else (),
+            local=not subject.public,
         )
 
     def _share(self, successes: int) -> Figure:

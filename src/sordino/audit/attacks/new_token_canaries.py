@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sordino.audit.attacks import Kind, Progress, _causes, attacks
+from sordino.audit.attacks._owners import in_words, of_one_text
 from sordino.audit.findings import Figure, Finding, Grade, Verdict
 from sordino.audit.promise import Promise
 from sordino.audit.stats.curve_test import ClaimTest, claim_test
@@ -19,6 +20,7 @@ from sordino.audit.subjects import DoesNotFit
 from sordino.audit.subjects.language import Language, Sequences, total
 from sordino.core import checks
 from sordino.core.seeds import stream
+from sordino.core.types import Unit
 
 DELTA = 1e-5
 """Where nothing is promised, the bound is on epsilon at this delta."""
@@ -61,11 +63,13 @@ class NewTokenCanaries:
 
     def run(self, subject: Language, progress: Progress) -> Finding:
         crafted = self.crafted(subject)
+        tested = of_one_text(subject.promise, (Unit.CLIENT,))  # each has a person of its own, within one client
         coins = stream(subject.seed, "canary coins").random(self.canaries) < 0.5
         progress(f"training with about {self.canaries // 2} of {self.canaries} canaries")
         model = subject.train(crafted.take(coins), 1)
         gain = total(subject.log_likelihoods(model, crafted)) - total(subject.log_likelihoods(subject.start, crafted))
-        return self._finding(subject.promise, {"gain": gain, "apart": _apart(gain, crafted)}, coins)
+        found = self._finding(tested, {"gain": gain, "apart": _apart(gain, crafted)}, coins)
+        return replace(found, says=found.says + in_words(subject.promise, tested), local=not subject.public)
 
     def crafted(self, subject: Language) -> Sequences:
         """All candidates, whether they join or not.

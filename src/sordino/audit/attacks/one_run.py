@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from sordino.audit.attacks import Attack, Kind, Progress, attacks
 from sordino.audit.attacks._trials import CAUSES, claim_of, delta_of, told, trials, verdict
 from sordino.audit.findings import Figure, Finding, Grade
@@ -43,30 +45,29 @@ class OneRun(Attack):
     def run(self, subject: Canaries, progress: Progress) -> Finding:
         tried = trials(subject, self.canaries, progress)
         each = 1 - (1 - self.confidence) / len(tried)
-        said, figures, refuted = [], {}, False
-        bounds = []
+        said, figures, refuted, bounds = [], {}, [], []
         for trial in tried:
             delta = delta_of(trial.promise)
             bound = best_bound(trial.scores, trial.included, delta=delta, confidence=each)
             bounds.append(bound.epsilon)
-            refuted |= trial.promise is not None and bound.epsilon > trial.promise.epsilon
+            refuted.append(trial.promise is not None and bound.epsilon > trial.promise.epsilon)
             tally = bound.tally
             figures[f"epsilon at least, {trial.name}"] = Figure(bound.epsilon, low=bound.epsilon)
             figures[f"share of right guesses, {trial.name}"] = Figure(tally.correct / tally.guesses)
             said.append(
                 f"{trial.what}: {told(tally)}, so epsilon is at least {bound.epsilon:.3g}, while {claim_of(trial)}"
             )
-        first = tried[0]
+        shown = int(np.argmax(refuted))  # the first that is refuted, or else the first
         return Finding(
             attack="one_run",
             grade=self.grade,
-            verdict=verdict(refuted, max(bounds), first.promise),
+            verdict=verdict(any(refuted), max(bounds), tried[shown].promise),
             says=f"{'; '.join(said)}; with {self.confidence:.0%} confidence.",
             does_not_show="That the promise holds: this test often misses even half the noise. Canaries in "
             "directions of their own do not see how real records influence each other.",
-            promise=first.promise,
-            lower_bound=bounds[0],
+            promise=tried[shown].promise,
+            lower_bound=bounds[shown],
             confidence=self.confidence,
             figures=figures,
-            causes=CAUSES if refuted else (),
+            causes=CAUSES if any(refuted) else (),
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from sordino.audit.attacks import Attack, Kind, Progress, attacks
 from sordino.audit.attacks._trials import CAUSES, Trial, claim_of, delta_of, told, trials, verdict
 from sordino.audit.findings import Figure, Finding, Grade
@@ -41,7 +43,8 @@ class OneRunCurve(Attack):
         each = 1 - (1 - self.confidence) / len(tried)
         read = [_read(trial, each) for trial in tried]
         refuted = any(reading.rejected for reading in read)
-        first, figures = read[0], {}
+        shown = int(np.argmax([reading.rejected for reading in read]))  # the first that is refuted, or else the first
+        figures = {}
         for trial, reading in zip(tried, read, strict=True):
             figures[f"epsilon at least, {trial.name}"] = Figure(reading.epsilon, low=reading.epsilon)
             if reading.p_value is not None:
@@ -50,12 +53,12 @@ class OneRunCurve(Attack):
         return Finding(
             attack="one_run_curve",
             grade=self.grade,
-            verdict=verdict(refuted, max(reading.epsilon for reading in read), tried[0].promise),
+            verdict=verdict(refuted, max(reading.epsilon for reading in read), tried[shown].promise),
             says=f"{said}; with {self.confidence:.0%} confidence.",
             does_not_show="That the promise holds. The test of the curve assumes nothing; the lower bound is for a "
             "kind of mechanism, as said. Neither sees how real records influence each other.",
-            promise=tried[0].promise,
-            lower_bound=first.epsilon,
+            promise=tried[shown].promise,
+            lower_bound=read[shown].epsilon,
             confidence=self.confidence,
             figures=figures,
             causes=CAUSES if refuted else (),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sordino.audit.attacks import Attack, Kind, Progress, attacks
-from sordino.audit.attacks._trials import CAUSES, claim_of, delta_of, trials, verdict
+from sordino.audit.attacks._trials import CAUSES, OWN, claim_of, delta_of, trials, verdict
 from sordino.audit.findings import Figure, Finding, Grade
 from sordino.audit.stats.one_run import tallies
 from sordino.audit.stats.order_statistic import conformance_bound
@@ -48,7 +48,8 @@ class OrderStatistic(Attack):
         for trial, tally in guessed:
             _, epsilon = conformance_bound(tally.correct, tally.guesses, tally.canaries, delta=delta, confidence=each)
             bounds[trial.name] = max(bounds[trial.name], epsilon)
-            refuted |= trial.promise is not None and epsilon > trial.promise.epsilon
+            # A run's own losses are no independent outputs: they are a figure, and refute nothing.
+            refuted |= trial.name != OWN and trial.promise is not None and epsilon > trial.promise.epsilon
         said = "; ".join(
             f"{trial.what}: the right guesses fit no Gaussian mechanism with epsilon below {bounds[trial.name]:.3g}, "
             f"while {claim_of(trial)}"

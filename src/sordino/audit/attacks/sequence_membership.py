@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu
 
 from sordino.audit.attacks import Kind, Progress, _causes, attacks
-from sordino.audit.findings import Figure, Finding, Grade, Verdict
+from sordino.audit.attacks._owners import in_words, of_one_text
+from sordino.audit.findings import Figure, Finding, Grade, Verdict, graded
 from sordino.audit.promise import Promise
 from sordino.audit.stats.ceiling import bounds, ceiling
 from sordino.audit.stats.curve_test import claim_test
@@ -21,6 +22,7 @@ from sordino.audit.subjects import DoesNotFit
 from sordino.audit.subjects.language import Language, Sequences
 from sordino.core import checks
 from sordino.core.seeds import stream
+from sordino.core.types import Unit
 
 FEWEST = 20
 RATES = (0.01, 0.1)
@@ -69,6 +71,7 @@ class SequenceMembership:
         own = subject.own()
         if len(own) < FEWEST:
             raise DoesNotFit(f"the silo has {len(own)} sequences: too few to tell members from others.")
+        tested = of_one_text(subject.promise, (Unit.CLIENT, Unit.USER))
         rng = stream(subject.seed, "sequence membership")
         pool = np.sort(rng.permutation(len(own))[: self.most])
         asked, nobody, said = own.take(pool), Sequences.of([]), []
@@ -79,7 +82,8 @@ class SequenceMembership:
             keep = np.ones(len(own), dtype=bool)
             keep[pool] = included
             said.append(subject.log_likelihoods(subject.train(nobody, number + 1, keep=keep), asked))
-        return self._finding(subject.promise, self._scores(said, np.array(coins[1:])), target)
+        found = self._finding(tested, self._scores(said, np.array(coins[1:])), target)
+        return replace(found, says=found.says + in_words(subject.promise, tested), local=not subject.public)
 
     def _scores(self, said: list[NDArray[np.float64]], seen: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
         """High means in. None depends on the target's coins; a sequence is new to one reference of every pair."""
@@ -116,10 +120,11 @@ class SequenceMembership:
             says += f" The promise allows {most:.2f} at most."
         if wrong:
             says += " So many right answers contradict it."
+        verdict = Verdict.REFUTED if wrong else Verdict.LEAKS if leaks else Verdict.HOLDS
         return Finding(
             attack="sequence_membership",
-            grade=self.grade,
-            verdict=Verdict.REFUTED if wrong else Verdict.LEAKS if leaks else Verdict.HOLDS,
+            grade=graded(verdict),
+            verdict=verdict,
             says=says,
             does_not_show="that stronger attacks, with more reference models or chosen sequences, would do no better",
             promise=promise,
@@ -127,7 +132,6 @@ class SequenceMembership:
             figures=figures,
             curves={name: _drawn(promise, score, coins) for name, score in scores.items()},
             causes=_causes.TRAINING if wrong else (),
-            local=True,
         )
 
 

@@ -22,8 +22,8 @@ FALSE_ALARM = 1e-3
 """Chance that a ranking which knows nothing is called a leak."""
 
 DOES_NOT_SHOW = (
-    "Attack failure is not evidence of DP: the span check dies at a noise multiplier of 0.1, where epsilon is 284, and "
-    "attacks with a language model's prior could do better. Success contradicts no promise by itself"
+    "That a run is safe where the attack fails: the span check dies at a noise multiplier of 0.1, where epsilon is "
+    "284, and attacks with a language model's prior could do better. Success contradicts no promise by itself"
 )
 
 

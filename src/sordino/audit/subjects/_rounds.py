@@ -41,6 +41,7 @@ class Rounds:
         honest: Changes of the run's own clients that take part, shape (n, d).
         held: Of those that do not, shape (j, d).
         craft: `gradient` of the protocol.
+        public: The run's own clients hold published records.
         seed: Of the attack's own choices.
     """
 
@@ -52,6 +53,7 @@ class Rounds:
     honest: Floats
     held: Floats
     craft: Callable[[Floats, int], Vector]
+    public: bool = False
     seed: int = 0
     _kept: list[Update] = field(default_factory=list, repr=False)
 

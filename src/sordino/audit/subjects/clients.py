@@ -43,6 +43,11 @@ class Clients(Protocol):
         """Of the attack's own choices."""
         ...
 
+    @property
+    def public(self) -> bool:
+        """The run's own clients hold published records: figures on their rounds may leave them."""
+        ...
+
     def event(self, noise_multiplier: float) -> Event:
         """What one round costs a client that takes part, at a noise multiplier."""
         ...

@@ -70,6 +70,11 @@ class Language(Protocol):
         ...
 
     @property
+    def public(self) -> bool:
+        """Published texts: figures on trainings with them may leave the silo."""
+        ...
+
+    @property
     def vocabulary(self) -> int:
         """Number of tokens."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from typing import Any
 from sordino.audit import findings
 from sordino.audit.attacks import Attack, Kind, Progress, attacks
 from sordino.audit.findings import Finding
+from sordino.audit.page import page
 from sordino.audit.sensor.finding import NAME as SENSOR
 from sordino.audit.subjects import DoesNotFit
 from sordino.core.checks import one_of
@@ -133,10 +135,21 @@ def _too_long(cost: Cost) -> str:
 
 
 def write(audited: Audited, found: Sequence[Finding]) -> None:
-    """`findings.json` and the pictures, into the run folder."""
+    """`findings.json`, `findings.html` and the pictures, into the run folder.
+
+    What may not leave the silo lies in `findings/local/` alone: whoever sends the rest sends nothing private.
+    """
+    folder, title = audited.folder, f"Audit of {audited.plan.experiment.name} {audited.plan.digest[:8]}"
+    shutil.rmtree(folder.path / "findings", ignore_errors=True)  # of an earlier audit
     for one in found:
         for picture in one.pictures:
-            file = audited.folder.path / findings.file_of(one, picture)
+            file = folder.path / findings.file_of(one, picture)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(picture.png)
-    audited.folder.write("findings.json", [findings.to_plain(one) for one in found])
+    public = [findings.withheld(one) if one.local else one for one in found]
+    folder.write("findings.json", [findings.to_plain(one) for one in public])
+    folder.write_text("findings.html", page(title, audited.promise, public))
+    if public != list(found):
+        (folder.path / "findings" / "local").mkdir(parents=True, exist_ok=True)
+        folder.write("findings/local/findings.json", [findings.to_plain(one) for one in found])
+        folder.write_text("findings/local/findings.html", page(title, audited.promise, found))

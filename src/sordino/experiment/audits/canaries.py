@@ -50,10 +50,10 @@ def subject(audited: Audited) -> RunCanaries:
     """
     step, carried = _step(audited), _carried(audited)
     if step is None and carried is None:
-        reason = (
-            "are crafted records: the run carried none, and has no private step on gradients under one account per silo"
+        raise DoesNotFit(
+            "the run carried none of the audit's crafted records ([audit] canaries), and has no private step on "
+            "gradients of single records or persons that could be driven on some."
         )
-        raise DoesNotFit.about("canaries", reason, "add [audit] to the experiment before it runs")
     return RunCanaries(audited.promise, step, carried, audited.seed)
 
 

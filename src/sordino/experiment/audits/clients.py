@@ -41,8 +41,7 @@ def subject(audited: Audited) -> Clients:
     setup = audited.built.setup
     privacy = setup.experiment.privacy
     if privacy.unit is not Unit.CLIENT or not setup.plan.private:
-        reason = "are what is protected in runs with unit = 'client' only; this one's canaries are records"
-        raise DoesNotFit.about("clients", reason, "one_run and two_world fit")
+        raise DoesNotFit("the run does not protect whole clients: crafted clients would attack nothing it promises.")
     part = setup.part(setup.experiment.count - 1)
     with setup.training(part, audited.model) as (own, start):
         # Alone with its noise, a client is all that the coordinator sees of it.
@@ -57,6 +56,7 @@ def subject(audited: Audited) -> Clients:
             honest=_changes(own, joint, start),
             held=_changes(own, held, start),
             craft=partial(_gradient, audited),
+            public=setup.population.public,
             seed=audited.seed,
         )
 

@@ -57,6 +57,10 @@ class Retrained:
         return self.audited.seed
 
     @property
+    def public(self) -> bool:
+        return self.audited.population.public
+
+    @property
     def vocabulary(self) -> int:
         return int(self.form.spec.vocabulary or 0)
 
