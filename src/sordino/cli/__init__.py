@@ -16,7 +16,7 @@ VERBS = {
     "plan": "Price an experiment: noise, epsilon, attack bounds, forecast; or approve it. Releases nothing.",
     "run": "Run an experiment here; goes on where it was interrupted.",
     "audit": "Attack a finished run: lower bounds on epsilon beside the claim, leakage, conformance.",
-    "ledger": "Accounts, history and verification of a ledger.",
+    "ledger": "Accounts, policies, forecast, history and verification of a ledger.",
     "query": "Ask a silo's table for private statistics; the price is shown before.",
     "silo": "Enroll a silo with a ledger of its own, and ask whether it takes part in a plan.",
     "data": "Fetch and describe data sets that packages carry.",

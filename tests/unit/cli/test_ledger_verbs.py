@@ -137,6 +137,14 @@ def test_what_is_missing_is_one_line(books, fails, tmp_path):
         assert words in line
 
 
+def test_a_server_is_as_good_as_a_file(call, postgresql):
+    """The same verbs with a URL; what is shown names no password."""
+    call("open", postgresql, "north", "--epsilon", 4, "--delta", 1e-5)
+    call("freeze", postgresql, "north")
+    assert "FROZEN" in call("show", postgresql)
+    assert "1 frozen" in call("verify", postgresql)
+
+
 def test_without_a_policy_anybody_freezes(books, call):
     call("open", books, "north", "--epsilon", 4, "--delta", 1e-5)
     assert "no policy" in call("policy", "show", books)
