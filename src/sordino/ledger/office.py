@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from sordino.core.errors import PrivacyError, SordinoError
-from sordino.ledger import history, officers
+from sordino.ledger import blocks, history, officers, scopes
+from sordino.ledger.account import Account
 from sordino.ledger.officers import Installed, Signed
 from sordino.ledger.policy import Policy
 
@@ -40,11 +41,13 @@ class Office:
         installed: The policy in force.
         rows: What the table of policies must hold.
         used: Digests of the orders that were carried out.
+        accounts: Those that were opened, with their first terms.
     """
 
     installed: Installed | None = None
     rows: list[Body] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    accounts: dict[str, Account] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -61,6 +64,17 @@ class Office:
             signers = ()
         self.installed = Installed(policy, row["hash"])
         self.rows.append(stored(policy, signers, body["signatures"]))
+
+    def open(self, account: Account) -> Iterator[str]:
+        """Take a new account; yields why it should not stand beside the others."""
+        try:
+            scopes.check(account, self.accounts)
+            blocks.check(account, self.accounts)
+            if self.installed is not None:
+                self.installed.policy.check_account(account)
+        except SordinoError as error:
+            yield f"should not have opened an account ({error})"
+        self.accounts[account.name] = account
 
     def obey(self, row: Body, body: Body, action: str, account: str, terms: Mapping[str, Any]) -> Iterator[str]:
         """Take the order in an event's body; yields what is wrong with it."""

@@ -67,9 +67,10 @@ class Replay:
         terms = {key: value for key, value in body.items() if key not in (*limits, "signed")}
         yield from self.office.obey(row, body, "open", name, terms)
         columns = {"rdp_order" if key == "order" else key: value for key, value in terms.items()}
-        balances = {"spent_units": 0, "held_units": 0, "delta_spent_units": 0}
-        state = {**{key: body[key] for key in limits}, "state": "open", "policy": self.office.version}
-        self.accounts[name] = {**FIRST_TERMS, **columns, **balances, **state}
+        state = {"spent_units": 0, "held_units": 0, "delta_spent_units": 0, "state": "open"}
+        found = {**{key: body[key] for key in limits}, "policy": self.office.version}
+        self.accounts[name] = {**FIRST_TERMS, **columns, **state, **found}
+        yield from self.office.open(_account(self.accounts[name]))
 
     def _raised(self, row: Body, body: Body) -> Iterator[str]:
         name, item = body["account"], self.accounts[body["account"]]

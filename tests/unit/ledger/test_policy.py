@@ -9,7 +9,7 @@ import pytest
 
 from sordino.core.errors import BudgetRefused, ConfigError, PrivacyError, VerificationError
 from sordino.core.types import Adjacency, NoiseAt, Unit
-from sordino.ledger import Account, Ledger, charging, history, office, officers, verify
+from sordino.ledger import Account, Ledger, blocks, charging, history, office, officers, scopes, verify
 from sordino.ledger.keys import SigningKey
 from sordino.ledger.officers import Order, Signed
 from sordino.ledger.policy import Policy, Quorum
@@ -363,6 +363,25 @@ class TestReplay:
         broken.install(own, signatures(own, "eve"))
         monkeypatch.undo()
         assert any("not decided by its officers" in problem for problem in verify(path).problems)
+
+    @pytest.mark.parametrize(
+        ("room", "terms"),
+        [
+            ("blocks", {"name": "north/x[10.0001,20)", "scope": "block"}),
+            ("scopes", {"name": "PHI", "scope": "domain", "parent": "all", "unit": Unit.USER}),
+            ("policy", {"name": "PHI", "scope": "domain", "overlap": 1}),
+        ],
+    )
+    def test_an_account_that_should_not_stand_there_is_found(self, broken, path, monkeypatch, room, terms):
+        """A gap between blocks, a part of another unit, fewer silos per person than declared."""
+        opened(broken, account("all", scope="federation"), account("north/x[..,10)", scope="block"))
+        if room == "policy":
+            monkeypatch.setattr(Policy, "check_account", lambda *_: None)
+        else:
+            monkeypatch.setattr({"blocks": blocks, "scopes": scopes}[room], "check", lambda *_: None)
+        opened(broken, account(**terms))
+        monkeypatch.undo()
+        assert any("should not have opened" in problem for problem in verify(path).problems)
 
     def test_a_charge_to_a_frozen_account_is_found(self, broken, path, monkeypatch):
         TestStates.plan(broken)
