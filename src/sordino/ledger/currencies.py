@@ -83,6 +83,16 @@ def limit(account: Account) -> int:
     return low
 
 
+def limits(account: Account) -> dict[str, int]:
+    """Both limits of an account in whole units, rounded down, as they stand in its row."""
+    where = f"account {account.name!r}"
+    epsilon_units = amounts.limit(where, account.epsilon, amounts.EPSILON)
+    return {
+        "limit_units": limit(account) if account.live else epsilon_units,
+        "delta_limit_units": amounts.limit(where, account.delta, amounts.DELTA) if account.delta else 0,
+    }
+
+
 def _epsilon(value: float, account: Account) -> float:
     if account.currency == "pure":
         return value

@@ -20,6 +20,7 @@ from sordino.ledger import claim, evidence, history, schema
 from sordino.ledger.evidence import Body, Known
 from sordino.ledger.keys import VerifyKey
 from sordino.ledger.replay import Replay
+from sordino.ledger.repricing import underpriced
 from sordino.ledger.stores import Place, open_store
 from sordino.ledger.verify import Report, compare, ends, report
 
@@ -117,7 +118,7 @@ def verify_export(
         problems += compare("witness", list(replay.witnesses.values()), content["witnesses"])
         problems += _claims(replay, content["claims"], {row["hash"] for row in rows})
         if reprice:
-            problems += replay.underpriced()
+            problems += underpriced(replay)
     except VerificationError as error:
         return Report(ok=False, problems=(str(error),), counts={})
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from sordino.core import checks
 from sordino.core.errors import ConfigError, PrivacyError
-from sordino.ledger import amounts, blocks, currencies, history, office, officers, reading, schema, scopes
+from sordino.ledger import blocks, currencies, history, office, officers, reading, schema, scopes
 from sordino.ledger.account import Account
 from sordino.ledger.admission import Terms
 from sordino.ledger.attested import Attested
@@ -62,7 +62,7 @@ class Governed(Attested):
 
     def open_accounts(self, accounts: Iterable[Account], orders: Iterable[Signed] = ()) -> None:
         """Open many accounts in one transaction: all or none (see `open_account`)."""
-        asked = [(account, _limits(account)) for account in accounts]
+        asked = [(account, currencies.limits(account)) for account in accounts]
         signed = {order.order.account: order for order in orders}
         with self._store.write() as db:
             known = {name: terms for name, (_, terms) in reading.accounts(db).items()}
@@ -134,7 +134,7 @@ class Governed(Attested):
                 )
             _check_newer(row, present)
             told = _obey(db, present, order, "raise", account, terms)
-            limits = {**terms, **_limits(after)}
+            limits = {**terms, **currencies.limits(after)}
             version = present.policy.version if present else 0
             db.execute(update(table).where(table.c.id == row.id).values(**limits, policy=version))
             history.append(db, "limit-changed", {"account": account, **limits, **told}, _name(told))
@@ -196,12 +196,3 @@ def _account(db: Connection, name: str) -> tuple[Any, Account]:
         known = db.execute(select(table.c.name)).scalars()
         raise ConfigError.about("ledger", "is not open", checks.nearest(name, known), account=name)
     return row, reading.terms(row._mapping)  # noqa: SLF001 - SQLAlchemy's documented name
-
-
-def _limits(account: Account) -> dict[str, int]:
-    where = f"account {account.name!r}"
-    epsilon = amounts.limit(where, account.epsilon, amounts.EPSILON)
-    return {
-        "limit_units": currencies.limit(account) if account.live else epsilon,
-        "delta_limit_units": amounts.limit(where, account.delta, amounts.DELTA) if account.delta else 0,
-    }

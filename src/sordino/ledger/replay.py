@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Table
 
 from sordino.core.errors import SordinoError
-from sordino.ledger import amounts, currencies, pricing, reading, schema, scopes
-from sordino.ledger.account import Account
+from sordino.ledger import reading, schema
 from sordino.ledger.office import MOVES, Body, Office
 
 FIRST_TERMS = {"scope": "silo", "parent": None, "overlap": None}
@@ -70,7 +69,7 @@ class Replay:
         state = {"spent_units": 0, "held_units": 0, "delta_spent_units": 0, "state": "open"}
         found = {**{key: body[key] for key in limits}, "policy": self.office.version}
         self.accounts[name] = {**FIRST_TERMS, **columns, **state, **found}
-        yield from self.office.open(_account(self.accounts[name]))
+        yield from self.office.open(reading.terms(self.accounts[name]))
 
     def _raised(self, row: Body, body: Body) -> Iterator[str]:
         name, item = body["account"], self.accounts[body["account"]]
@@ -209,27 +208,6 @@ class Replay:
         if item["delta_spent_units"] > item["delta_limit_units"]:
             yield f"account {name!r}: more delta was spent than its limit"
 
-    def underpriced(self) -> Iterator[str]:
-        """Prices below what today's accountant computes."""
-        terms = {name: _account(item) for name, item in self.accounts.items()}
-        plans: dict[tuple[str, str], list[tuple[str, int]]] = {}
-        for (run, name, key), item in self.allowances.items():
-            plans.setdefault((run, name), []).append((key, item["allowed"]))
-        for (run, name), counts in plans.items():
-            price = pricing.price(tuple(sorted(counts)), self.admissions[run]["delta"], terms[name].adjacency)
-            if self.paid[run, name]["epsilon_units"] < amounts.charge("verify", price.epsilon, amounts.EPSILON):
-                yield f"account {name!r}: the plan of run {run!r} costs epsilon={price.epsilon:.6g}, less was charged"
-        for (run, name), paid in self.paid.items():
-            if paid["derived"]:
-                leaves = {leaf: tuple(sorted(counts)) for (r, leaf), counts in plans.items() if r == run}
-                worst = scopes.plan_price(name, leaves, self.admissions[run]["delta"], terms).epsilon
-                if paid["epsilon_units"] < amounts.charge("verify", worst, amounts.EPSILON):
-                    yield f"account {name!r}: the plan of run {run!r} costs epsilon={worst:.6g}, less was charged"
-        for line in (line for lines in self.lines.values() for line in lines if line["units"] is not None):
-            account = terms[line["account"]]
-            if line["units"] < currencies.units(line["key"], account, line["count"]):
-                yield f"account {account.name!r}: the charge {line['txid']} costs more than was charged"
-
     def tables(self) -> dict[Table, list[Body]]:
         """The rows that each table must hold."""
         return {
@@ -245,7 +223,3 @@ class Replay:
             schema.checkpoint: list(self.checkpoints.values()),
             schema.witness: list(self.witnesses.values()),
         }
-
-
-def _account(item: Body) -> Account:
-    return Account.of({**{name: item[name] for name in reading.TERMS}, "order": item["rdp_order"]})

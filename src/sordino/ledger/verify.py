@@ -20,6 +20,7 @@ from sordino.ledger import evidence, history, schema
 from sordino.ledger.evidence import Body, Evidence, Known
 from sordino.ledger.keys import VerifyKey
 from sordino.ledger.replay import Replay
+from sordino.ledger.repricing import underpriced
 from sordino.ledger.stores import GENESIS, Place, open_store
 
 
@@ -106,7 +107,7 @@ def _examine(db: Connection, known: Known, *, reprice: bool) -> Report:
         problems += replay.overdrawn()
         for table, expected in replay.tables().items():
             problems += compare(table.name, expected, _stored(db, table))
-        problems += replay.underpriced() if reprice else ()
+        problems += underpriced(replay) if reprice else ()
     except (KeyError, TypeError, ValueError, AttributeError):
         problems.append("history: it tells of values that no table can hold")
     problems += _bytes(db)

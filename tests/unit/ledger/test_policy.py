@@ -9,7 +9,7 @@ import pytest
 
 from sordino.core.errors import BudgetRefused, ConfigError, PrivacyError, VerificationError
 from sordino.core.types import Adjacency, NoiseAt, Unit
-from sordino.ledger import Account, Ledger, blocks, charging, history, office, officers, scopes, verify
+from sordino.ledger import Account, Ledger, blocks, charging, currencies, history, office, officers, scopes, verify
 from sordino.ledger.keys import SigningKey
 from sordino.ledger.officers import Order, Signed
 from sordino.ledger.policy import Policy, Quorum
@@ -382,6 +382,17 @@ class TestReplay:
         opened(broken, account(**terms))
         monkeypatch.undo()
         assert any("should not have opened" in problem for problem in verify(path).problems)
+
+    @pytest.mark.parametrize("currency", ["plan", "gdp"])
+    def test_a_limit_that_was_rounded_up_is_found(self, broken, path, monkeypatch, currency):
+        """By one unit; found with --reprice, which converts again."""
+        real = currencies.limits
+        units = ("limit_units", "delta_limit_units")
+        monkeypatch.setattr(currencies, "limits", lambda a: {key: real(a)[key] + 1 for key in units})
+        opened(broken, account("north", currency=currency))
+        monkeypatch.undo()
+        assert verify(path).ok
+        assert any("limit in units" in problem for problem in verify(path, reprice=True).problems)
 
     def test_a_charge_to_a_frozen_account_is_found(self, broken, path, monkeypatch):
         TestStates.plan(broken)
