@@ -31,7 +31,8 @@ from sordino.privacy.permits import Line, Reservation
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made below it; what is tested is no disk
 DELTA = 1e-5
-GAUSS, LAPLACE = events.gaussian(6.0), events.laplace(12.0)
+SIGMA, SCALE = 14.0, 12.0
+GAUSS, LAPLACE = events.gaussian(SIGMA), events.laplace(SCALE)
 SHARED = {"unit": Unit.RECORD, "adjacency": Adjacency.ADD_REMOVE, "delta": DELTA, "currency": "gdp"}
 WORLD = Account("world", epsilon=1.6, scope="federation", **SHARED)
 NORTH = Account("north", epsilon=1.2, parent="world", overlap=1, **SHARED)
@@ -114,6 +115,9 @@ class Model:
             self.spent[name] += cost if state != "aborted" else 0
 
 
+PAYABLE = precondition(lambda self: self.model.fences and self.model.limit.keys() & set(LEAVES) - {"plan"})
+
+
 class Books(RuleBasedStateMachine):
     @initialize(count=st.sampled_from([len(ACCOUNTS), len(ACCOUNTS), 4]))
     def opened(self, count):
@@ -173,13 +177,25 @@ class Books(RuleBasedStateMachine):
         model.spent["plan"] += cost
         return None
 
-    @precondition(lambda self: self.model.fences and self.model.limit.keys() & set(LEAVES))
-    @rule(data=st.data(), count=st.integers(1, 5), drawn=st.booleans())
-    def reserve(self, data, count, drawn):
+    @PAYABLE
+    @rule(data=st.data(), count=st.sampled_from([1, 1, 2, 5]), blind=st.booleans())
+    def reserve(self, data, count, blind):
+        self.reserved(data, count, blind=blind)
+
+    @PAYABLE
+    @rule(data=st.data(), count=st.sampled_from([1, 1, 2]))
+    def reserve_and_draw(self, data, count):
+        txid = self.reserved(data, count, blind=False)
+        if txid is not None:
+            line = self.tickets[txid].lines[0]
+            self.tickets[txid].take([line.account], line.key)
+            self.model.charges[txid].drawn = True
+
+    def reserved(self, data, count, *, blind):
         """All that contain a leaf pay with it, each for its worst person; or nobody pays."""
         model = self.model
         run = data.draw(st.sampled_from(sorted(model.fences)))
-        open_ = sorted(model.limit.keys() & set(LEAVES))
+        open_ = sorted(model.limit.keys() & set(LEAVES) - (set() if run in model.allowed or blind else {"plan"}))
         leaves = data.draw(st.lists(st.sampled_from(open_), min_size=1, max_size=4, unique=True))
         txid, planned = f"t{next(self.numbers)}", count * ("plan" in leaves)
         units = model.price(leaves, count)
@@ -191,10 +207,9 @@ class Books(RuleBasedStateMachine):
         if not model.fits(run, units, planned):
             return self.refuses(BudgetRefused, reserve)
         self.tickets[txid] = reserve()
-        model.reserve(txid, Charge(run, units, planned, drawn=drawn))
-        if drawn:
-            self.tickets[txid].take([lines[0].account], lines[0].key)
-        return self.refuses(PrivacyError, reserve)  # never twice
+        model.reserve(txid, Charge(run, units, planned))
+        self.refuses(PrivacyError, reserve)  # never twice
+        return txid
 
     @precondition(lambda self: self.tickets)
     @rule(data=st.data(), payload=st.sampled_from([b"x", b"x", b"y"]))
@@ -249,13 +264,14 @@ class Books(RuleBasedStateMachine):
             self.model.settle(self.model.charges[txid], "forfeited")
         return None
 
-    @rule()
-    def reopen(self):
+    @rule(run=st.sampled_from(RUNS))
+    def reopen(self, run):
         """As after a crash: reservations and fences are gone, everything else is as it was."""
         self.ledger.close()
         self.ledger = Ledger(self.folder / "ledger.db")
         self.tickets.clear()
         self.model.fences.clear()
+        self.open_run(run)
 
     @invariant()
     def balances_are_those_of_the_model(self):
@@ -289,10 +305,10 @@ class Books(RuleBasedStateMachine):
             paid = [c.units.get(name, 0) for c in self.model.charges.values() if c.state != "aborted"]
             count = sum(-(-units // one) for units in paid)
             if name == "pure":
-                assert used[name] >= count / 12.0 - 1e-12
+                assert used[name] >= count / SCALE - 1e-12
             elif count:
                 loss = pld.from_gaussian_mechanism(
-                    6.0 / count**0.5,
+                    SIGMA / count**0.5,
                     pessimistic_estimate=False,
                     value_discretization_interval=1e-3,
                     use_connect_dots=False,
