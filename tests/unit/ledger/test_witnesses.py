@@ -9,6 +9,7 @@ from sordino.core.errors import ConfigError, VerificationError
 from sordino.core.types import Adjacency, Unit
 from sordino.ledger import Account, Ledger, verify, witnesses
 from sordino.ledger.checkpoints import Checkpoint
+from sordino.ledger.export import export, verify_export
 from sordino.ledger.keys import SigningKey, VerifyKey
 from sordino.ledger.notes import Note
 from sordino.ledger.witnesses import Witness
@@ -164,6 +165,26 @@ def test_a_made_up_note_is_no_evidence(ledger, tmp_path):
         pytest.raises(ConfigError, match="needs the ledger's key"),
     ):
         reader.compare_with([forged])
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_both_databases_give_the_same_evidence(request, witness, tmp_path, database):
+    """Checkpoints, countersignatures, proofs, verification and export."""
+    place = tmp_path / "l.db" if database == "sqlite" else request.getfixturevalue("postgresql")
+    with Ledger(place, key=KEY) as ledger:
+        ledger.open_account(ACCOUNT)
+        for _ in range(3):
+            note, signature = tell(ledger, witness)
+            ledger.witnessed(note, signature, CLINIC.public)
+            ledger.open_run("run")
+        ledger.inclusion(4).check(KEY.public)
+    with Ledger(place, key=KEY) as ledger:
+        assert ledger.compare_with(witnesses.read(witness.path)) > 1
+    known = {"keys": [KEY.public], "silos": [CLINIC.public], "witnesses": witnesses.read(witness.path)}
+    report = verify(place, **known)
+    assert report.problems == ()
+    assert report.seen == {"clinic-a": witness.size("coordinator")}
+    assert verify_export(export(place, tmp_path / "export.json"), **known) == report
 
 
 def test_the_file_is_lines_of_json(ledger, witness):
