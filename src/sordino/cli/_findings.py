@@ -51,8 +51,12 @@ def show_findings(promise: Promise | None, found: Sequence[Finding], folder: Pat
         click.echo(f"       {promise.source}{'; TEST: the noise was predictable' if promise.test else ''}")
     tried = [f for grade in ORDER for f in found if f.grade is grade and f.verdict is not Verdict.SKIPPED]
     Console(width=max(100, Console().width)).print(_table(tried, promise))
+    said: set[str] = set()
     for finding in tried:
         _sentence(finding)
+        if finding.shows_not not in said:  # several attacks of a kind share theirs
+            click.secho(f"    does not show {finding.shows_not}.", fg="bright_black")
+        said.add(finding.shows_not)
     _skipped([finding for finding in found if finding.verdict is Verdict.SKIPPED])
     _verdict(found, promise)
     click.echo(f"kept in {folder / 'findings.json'} and {folder / 'findings.html'}")
@@ -87,7 +91,6 @@ def _sentence(finding: Finding) -> None:
     if finding.verdict is Verdict.REFUTED:
         for cause in finding.causes:
             click.secho(f"    likely cause: {cause}", fg="red")
-    click.secho(f"    does not show {finding.shows_not}.", fg="bright_black")
 
 
 def _skipped(found: Sequence[Finding]) -> None:

@@ -30,14 +30,14 @@ def attacked(name: str, subject: Rounds, **fields: object) -> Finding:
 
 @pytest.mark.parametrize(("noise_multiplier", "epsilon"), [(0.5, 10.0), (1.0, 4.38), (2.0, 1.99)])
 def test_cosines_estimate_a_sound_rounds_epsilon(noise_multiplier: float, epsilon: float) -> None:
-    """Within a third of what is exact, above or below: that is why nothing is gated on it."""
-    finding = attacked("cosine_canaries", worlds.rounds(noise_multiplier=noise_multiplier))
-    estimate = finding.figures["estimate, one round"].value
-    assert 0.75 * epsilon < estimate < 1.34 * epsilon
-    assert finding.verdict is Verdict.HOLDS
-    assert finding.grade is Grade.LEAKAGE
-    assert finding.lower_bound is None
-    assert "no bound" in finding.says
+    """Near what is exact, and up to 1.8 times it where it is small (16 seeds): so nothing is gated on it."""
+    for seed in range(3):
+        finding = attacked("cosine_canaries", worlds.rounds(noise_multiplier=noise_multiplier, seed=seed))
+        assert 0.7 * epsilon < finding.figures["estimate, one round"].value < 1.9 * epsilon
+        assert finding.verdict is Verdict.HOLDS
+        assert finding.grade is Grade.LEAKAGE
+        assert finding.lower_bound is None
+        assert "no bound" in finding.says
 
 
 def test_cosines_show_half_the_noise_and_still_refute_nothing() -> None:

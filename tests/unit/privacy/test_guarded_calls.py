@@ -13,7 +13,7 @@ SOURCE = Path(sordino.__file__).parent
 ALLOWED = {
     "certify": ("local/clipping/", "federation/pipeline.py", "privacy/kernel.py"),
     "mint_reservation": ("ledger/",),
-    "rehearsal": ("audit/sensor/", "experiment/audits/"),
+    "rehearsal": ("audit/sensor/", "audit/subjects/", "experiment/audits/"),
     "Permit": ("privacy/permits.py",),
     "released_by": ("privacy/doors.py",),
 }

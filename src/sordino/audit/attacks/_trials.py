@@ -29,6 +29,9 @@ TARGET = 3.0
 DELTA = 1e-5
 """Where nothing is promised."""
 
+FEW = 2000
+"""Canaries below which a quarter is guessed: with 500, bounds of sound steps are then up to twice as large."""
+
 LONGEST, STEPS = 1000, 200
 """Releases of a run that is driven as it is, at most, and of another training in its place."""
 
@@ -64,10 +67,12 @@ class Trial:
         """How many canaries are guessed: from the claim alone, so it is fixed before anything is seen.
 
         A large epsilon shows in the few most certain guesses, a small one in many that are a little certain; a run
-        carries few canaries, and none of its losses is certain.
+        carries few canaries, and none of its losses is certain. Of few canaries a few guesses prove nothing.
         """
         if self.name == OWN:
             return [max(1, round(0.4 * len(self.included)))]
+        if len(self.included) < FEW:
+            return [max(1, round(0.25 * len(self.included)))]
         share = 0.03 if self.promise is None or self.promise.epsilon >= 2 else 0.15
         return [max(1, round(share * len(self.included)))]
 

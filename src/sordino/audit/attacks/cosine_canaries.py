@@ -93,8 +93,8 @@ class CosineCanaries(Attack):
             says=f"{what}: {k} crafted clients look like epsilon {one.value:.3g} ({one.low:.3g} to {one.high:.3g}), "
             f"while {promise.epsilon:.3g} is what its noise is worth at delta {delta:.2g}. It is an estimate, no bound."
             + (" It is far above the claim: canife can refute it." if far else ""),
-            does_not_show="A bound in either direction: estimates of sound rounds lie up to a third above their "
-            "epsilon, and random directions are not the worst. Sampling of clients is not tested.",
+            does_not_show="A bound in either direction: estimates of sound rounds were seen at 0.8 to 1.8 times "
+            "their epsilon, and random directions are not the worst. Sampling of clients is not tested.",
             promise=promise,
             figures={
                 "estimate, one round": one,

@@ -50,7 +50,7 @@ class TwoWorld(Attack):
     def run(self, subject: Canaries, progress: Progress) -> Finding:
         step = subject.step
         if step is None:
-            raise DoesNotFit("the run has no private step on records that could be run again.")
+            raise DoesNotFit("the run has no private step on records that can be run again.")
         delta = delta_of(subject.promise)
         # K records of a unit, all of which join, move a release K clip norms.
         noise = step.terms.records / gaussian.mu_of(TARGET, delta)

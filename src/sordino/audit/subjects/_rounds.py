@@ -81,13 +81,13 @@ class Rounds:
         if not self._kept:
             self._kept.extend(self._through(self.honest))
         plan, event = self._plan, self.event(noise_multiplier)
-        with reserved(event, len(crafted), Unit.CLIENT) as reservation:
-            for number, own in enumerate(crafted):
-                source = SeededNoise(seed + number)
-                door = Door(self.mechanism(noise_multiplier), event, (ACCOUNT,), reservation, source)
-                updates = (*self._kept, *self._through(own))
-                total = self.pipeline.total(updates, plan, self.size, Unit.CLIENT)
-                yield self.pipeline.settle(door(total), plan)[0]
+        reservation = reserved(event, len(crafted), Unit.CLIENT)
+        for number, own in enumerate(crafted):
+            source = SeededNoise(seed + number)
+            door = Door(self.mechanism(noise_multiplier), event, (ACCOUNT,), reservation, source)
+            updates = (*self._kept, *self._through(own))
+            total = self.pipeline.total(updates, plan, self.size, Unit.CLIENT)
+            yield self.pipeline.settle(door(total), plan)[0]
 
     def _through(self, changes: Floats) -> Iterator[Update]:
         """What clients with these changes send."""

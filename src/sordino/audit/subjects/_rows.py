@@ -77,14 +77,14 @@ class RowStep:
         trainings, canaries = included.shape
         model = rows_model(max(FEWEST, canaries))
         found = np.empty((trainings, terms.steps, canaries))
-        with reserved(terms.event, trainings * terms.steps, self.unit) as reservation:
-            for number, coins in enumerate(included):
-                # A mechanism and a source of its own: trainings have nothing in common but the code.
-                source = SeededNoise(seed + number)
-                door = Door(self.mechanism(terms.noise_multiplier), terms.event, (ACCOUNT,), reservation, source)
-                watched = Watched(door)
-                self.train(model, self.records(coins, terms), terms, watched, source)
-                found[number] = np.stack(watched.seen)[:, :canaries]
+        reservation = reserved(terms.event, trainings * terms.steps, self.unit)
+        for number, coins in enumerate(included):
+            # A mechanism and a source of its own: trainings have nothing in common but the code.
+            source = SeededNoise(seed + number)
+            door = Door(self.mechanism(terms.noise_multiplier), terms.event, (ACCOUNT,), reservation, source)
+            watched = Watched(door)
+            self.train(model, self.records(coins, terms), terms, watched, source)
+            found[number] = np.stack(watched.seen)[:, :canaries]
         return found / self.clip
 
     def records(self, included: Bools, terms: Terms) -> Data:

@@ -7,11 +7,8 @@ What cannot train side by side is trained one copy after another, by the run's o
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,24 +18,18 @@ from sordino.audit.attacks import Progress
 from sordino.core import seeds
 from sordino.core.types import NoiseAt, RoundPlan, Unit, Vector
 from sordino.experiment import config
-from sordino.experiment.books import LedgerBooks, NoBooks, kept
+from sordino.experiment.audits._again import again
 from sordino.experiment.build import Built
-from sordino.experiment.plan import Plan
-from sordino.experiment.rounds import Loop
 from sordino.experiment.settings import setting_of
 from sordino.experiment.settings.record_at_silo import steps_of
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
 from sordino.experiment.settings.training import plain_steps
-from sordino.federation.averaging import TailAverage
 from sordino.privacy.noise import SeededNoise
 from sordino.privacy.permits import Line, Reservation
 
 if TYPE_CHECKING:
     from sordino.local.cohort.buckets import Member
     from sordino.local.cohort.twin import Twin
-
-RUN = "audit"
-"""The run's name in books that end with the audit."""
 
 ENTRIES = 2**24
 """Parameters of all copies of a loop: 64 MiB for each copy of them in float32."""
@@ -102,7 +93,7 @@ def _alone(built: Built, seed: int) -> Vector:
     """One copy, by the run's own setting."""
     plan = replace(built.setup.plan, experiment=config.changed(built.setup.experiment, seed=seed))
     setup = replace(built.setup, plan=plan, source=SeededNoise(seed))
-    return _looped(replace(built, setup=setup), built.start, setting_of(setup), plan, lambda _: None)
+    return again(replace(built, setup=setup), built.start, setting_of(setup), plan)
 
 
 def _side_by_side(
@@ -115,41 +106,14 @@ def _side_by_side(
     accounts = tuple(replace(a, name=_name(a.name, k)) for k in range(copies) for a in plan.accounts)
     setting = Copies(setup, twin, client, members, seed)
     start = np.tile(built.start, copies)
-    models = _looped(
+    models = again(
         replace(built, setup=setup),
         start,
         setting,
         replace(plan, accounts=accounts),
-        lambda done: progress(f"{copies} trainings side by side: round {done} of {plan.experiment.count}"),
+        lambda state: progress(f"{copies} trainings side by side: round {state.round} of {plan.experiment.count}"),
     )
     return models.reshape(copies, -1)
-
-
-def _looped(built: Built, start: Vector, setting: Setting, plan: Plan, progress: Progress) -> Vector:
-    """The run's loop over its strategy and average, with books that are thrown away."""
-    average = TailAverage(built.setup.experiment.average)
-    with _test_books(plan) as books:
-        loop = Loop(
-            built.setup,
-            built.strategy,
-            average,
-            books,
-            RUN,
-            save=lambda _: None,
-            seen=lambda state: progress(str(state.round)),
-        )
-        return average.result(loop.rounds(loop.start(start), setting).average)
-
-
-@contextmanager
-def _test_books(plan: Plan) -> Iterator[LedgerBooks | NoBooks]:
-    """Books in which everything is marked TEST: the run's own ledger is never charged by its audit."""
-    test = config.changed(plan.experiment, simulation__noise_seed=0, budget=None) if plan.private else plan.experiment
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        kept(replace(plan, experiment=test), RUN, Path(folder) / "ledger.db") as (books, _),
-    ):
-        yield books
 
 
 def _name(account: str, copy: int) -> str:

@@ -1,41 +1,33 @@
 """Single messages of a silo over chosen records, by the run's own trainer, clip and exit.
 
-records ──one step of the run's training──► the vector that leaves the silo          under TEST books
+records ──one step of the run's training──► the vector that leaves the silo          under a TEST rehearsal
           without any protection · clipped only · with noise
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
+from sordino.audit.subjects._books import ACCOUNT, reserved
 from sordino.core import seeds
-from sordino.core.types import Adjacency, RoundPlan, Unit, Update, Vector
+from sordino.core.types import RoundPlan, Unit, Update, Vector
 from sordino.experiment import accounts as paying
 from sordino.experiment import config
 from sordino.experiment.guarantee import AccountPlan
 from sordino.experiment.settings import Setup
 from sordino.experiment.settings.record_at_silo import steps_of
-from sordino.ledger import Account, Ledger
 from sordino.local.trainers.plans import PlainSteps
-from sordino.privacy import events
 from sordino.privacy.doors import Door
 from sordino.privacy.noise import SeededNoise
-from sordino.privacy.permits import Line
 
 if TYPE_CHECKING:
     from sordino.local.trainers._data import Data
 
 CLEAR = 0.01
 """Noise multiplier of the two messages whose difference is one without noise."""
-
-PAYER = "audit"
-"""The account and run of books that end with the message."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,16 +89,8 @@ class Wire:
         setup = self.setup
         mechanism, source = paying.mechanism_of(setup.experiment, noise_multiplier), SeededNoise(self.seed)
         charged = mechanism.event()  # everybody joins, so nothing is amplified
-        with _test_ledger(setup.unit) as ledger:
-            line = Line(PAYER, setup.unit, events.key(charged), len(batches))
-            door = Door(
-                mechanism=mechanism,
-                charged=charged,
-                accounts=(PAYER,),
-                reservation=ledger.reserve("messages", run=PAYER, round=0, purpose="train", lines=[line]),
-                source=source,
-            )
-            return [self._update(data, door) if self._whole else self._step(data, door, source) for data in batches]
+        door = Door(mechanism, charged, (ACCOUNT,), reserved(charged, len(batches), setup.unit), source)
+        return [self._update(data, door) if self._whole else self._step(data, door, source) for data in batches]
 
     def sent(self, data: Data) -> Vector:
         """What a client sends whose noise is added by a trusted coordinator."""
@@ -157,15 +141,5 @@ def single_step(setup: Setup) -> Setup:
     )
     if experiment.local.clip is None and experiment.privacy.unit is not Unit.CLIENT:
         experiment = config.changed(experiment, local__clip=1.0)
-    payer = AccountPlan(PAYER, None, 1, inf, 1.0, 1, (), None)
+    payer = AccountPlan(ACCOUNT, None, 1, inf, 1.0, 1, (), None)
     return replace(setup, plan=replace(setup.plan, experiment=experiment, accounts=(payer,)))
-
-
-@contextmanager
-def _test_ledger(unit: Unit) -> Iterator[Ledger]:
-    """A ledger that is thrown away, with an account that pays for anything and marks it TEST."""
-    terms: dict[str, Any] = {"epsilon": 2e6, "delta": 1e-5, "currency": "rdp", "order": 2.0, "test": True}
-    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.db") as ledger:
-        ledger.open_account(Account(PAYER, unit, Adjacency.ADD_REMOVE, **terms))
-        ledger.open_run(PAYER)
-        yield ledger

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,9 +19,9 @@ from sordino.data.canaries import craft, insert
 from sordino.data.examples import IGNORE
 from sordino.data.federation import FederatedData
 from sordino.experiment import config
+from sordino.experiment.audits._again import again
 from sordino.experiment.audits._audited import Audited
 from sordino.experiment.audits._sequences import Form, form_of
-from sordino.experiment.books import kept
 from sordino.experiment.population import Population
 from sordino.experiment.settings import setting_of
 from sordino.privacy.noise import SeededNoise
@@ -164,16 +162,8 @@ def subject(audited: Audited) -> Retrained:
 def retrained(audited: Audited, population: Population, seed: int) -> Vector:
     """The final model of the run's own rounds on other records.
 
-    The public counts, and with them every divisor and weight, stay those of the run. The books are thrown away, and
-    everything in them is marked TEST: the run's ledger is never charged by its audit.
+    The public counts, and with them every divisor and weight, stay those of the run.
     """
-    experiment = config.changed(
-        audited.plan.experiment, seed=seed, simulation__noise_seed=seed, budget=None, ledger=None
-    )
-    plan = replace(audited.plan, experiment=experiment)
+    plan = replace(audited.plan, experiment=config.changed(audited.plan.experiment, seed=seed))
     setup = replace(audited.built.setup, plan=plan, population=population, source=SeededNoise(seed))
-    built = replace(audited.built, setup=setup)
-    with tempfile.TemporaryDirectory() as folder, kept(plan, "audit", Path(folder) / "ledger.db") as (books, _):
-        loop = built.loop(books, "audit", lambda _: None, lambda _: None)
-        state = loop.rounds(loop.start(built.start), setting_of(setup))
-    return loop.average.result(state.average)
+    return again(replace(audited.built, setup=setup), audited.built.start, setting_of(setup), plan)
