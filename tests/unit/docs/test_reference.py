@@ -41,6 +41,7 @@ TABLES = {
     "`[silos]`": config.SiloTable,
     "`[budget]`": config.Budget,
     "`[evaluation]`": config.Evaluation,
+    "`[evaluation.release]`": config.MetricRelease,
     "`[audit]`": config.AuditTable,
     "`[compare]`": config.Compare,
     "`[simulation]`": config.Simulation,
