@@ -14,6 +14,7 @@ from sordino.audit.subjects import DoesNotFit
 from sordino.audit.subjects.message import NOTHING, Batch, Content, Message, Protection
 from sordino.core import seeds
 from sordino.core.types import NoiseAt, Unit, Vector
+from sordino.experiment import config
 from sordino.experiment.audits._audited import Audited
 from sordino.experiment.audits._wires import Wire, single_step
 from sordino.experiment.plan import Plan
@@ -96,7 +97,8 @@ def _ways(plan: Plan, wire: Wire, data: list[Data], client: int) -> Iterator[tup
 def _noises(plan: Plan, client: int, wire: Wire) -> Iterator[tuple[str, str, float, float]]:
     """Name, label, epsilon and noise multiplier: the run's own, and those of other budgets."""
     population = len(wire.setup.population)
-    pricing = Pricing(plan.experiment, population, plan.delta or 1e-5, plan.adjacency)
+    training = config.changed(plan.experiment, evaluation__release=None)  # messages are of training alone
+    pricing = Pricing(training, population, plan.delta or 1e-5, plan.adjacency)
     own = [account for account in plan.accounts if account.client in (client, None)]
     payer = own[0].client if own else client
     group = own[0].group if own else None
