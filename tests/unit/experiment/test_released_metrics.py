@@ -327,6 +327,36 @@ def test_every_record_is_judged_by_itself(outputs, positions):
     assert [len(part) for part in evaluate.each(model, x[:0], y[:0])] == [0, 0]
 
 
+class Foretelling(torch.nn.Module):
+    """Logits of the next token at every position, as language models give them, in passes of a few texts."""
+
+    padding, numbers_per_token = 0, 2**20
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(11, 11)
+
+    def forward(self, x):
+        return self.table(x)
+
+
+def test_texts_are_judged_text_by_text():
+    """Weighted by their tokens that is what all tokens together give; a text without any is wrong, at no loss."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(1, 11, size=(150, 9))
+    y = rng.integers(0, 11, size=(150, 9))
+    for row, length in enumerate(rng.integers(1, 9, size=150)):
+        x[row, length:], y[row, length:] = 0, IGNORE
+    y[3] = IGNORE
+    model = Foretelling()
+    right, loss = evaluate.each(model, x, y)
+    counted = (y != IGNORE).sum(axis=1)
+    assert (float(loss @ counted / counted.sum()), float(right @ counted / counted.sum())) == pytest.approx(
+        evaluate.continued(model, x, y), rel=1e-5
+    )
+    assert (right[3], loss[3]) == (0, 0)
+
+
 def test_seeded_noise_stays_out_of_real_accounts():
     """As at every other door."""
     mechanism = releasing.mechanism_of(ASKED[0], Adjacency.ADD_REMOVE)
