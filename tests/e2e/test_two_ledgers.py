@@ -122,6 +122,19 @@ def test_both_sides_tell_of_the_same_run(federation, draws):
             assert {Grant.parse(text).plan for text in told.values()} == {plan.digest}
 
 
+def test_released_figures_are_granted_too(federation):
+    """
+    Held-out figures leave a silo under its own ledger's charge, like everything else.
+    """
+    plan, go = start(federation, "evaluation={release={epsilon=0.2}}")
+    go()
+
+    assert states(federation, plan) == everywhere(*["committed"] * 4)
+    with Ledger(places(federation)["hungary"], read_only=True) as ledger:
+        assert [charge.purpose for charge in ledger.charges(plan.run)] == ["train"] * 3 + ["metric"]
+    assert sound(federation) == []
+
+
 def test_a_restored_backup_does_not_start(federation, draws):
     """
     The coordinator's ledger is put back to before a run that the silos have seen: nothing runs, no silo is charged.

@@ -19,7 +19,7 @@ from sordino.ledger import history
 from sordino.ledger.keys import SigningKey, VerifyKey
 from sordino.privacy.permits import Line
 
-_TEXTS = ("txid", "run", "plan", "silo", "key")
+_TEXTS = ("txid", "run", "purpose", "plan", "silo", "key")
 _NUMBERS = ("fence", "expires")
 
 
@@ -60,6 +60,7 @@ class Grant:
         txid: The charge.
         run: Whose release.
         round: Its number.
+        purpose: One of `schema.PURPOSES`.
         plan: Digest of the plan.
         fence: The coordinator that may use it: one with a higher or lower fence may not.
         lines: What the silo's own ledger has reserved.
@@ -77,6 +78,7 @@ class Grant:
     txid: str
     run: str
     round: int | None
+    purpose: str
     plan: str
     fence: int
     lines: tuple[Line, ...]
@@ -86,17 +88,19 @@ class Grant:
     signature: str = ""
 
     @classmethod
-    def of(cls, request: Request, key: VerifyKey, *, expires: int) -> Grant:
-        """What a silo answers to a request, not yet signed."""
+    def of(cls, request: Request, signer: VerifyKey | tuple[str, str], *, expires: int) -> Grant:
+        """What a silo answers to a request, not yet signed. The signer is a key, or its name and number."""
+        silo, number = (signer.name, signer.number().hex()) if isinstance(signer, VerifyKey) else signer
         return cls(
             txid=request.txid,
             run=request.run,
             round=request.round,
+            purpose=request.purpose,
             plan=request.plan,
             fence=request.fence,
             lines=request.lines,
-            silo=key.name,
-            key=key.number().hex(),
+            silo=silo,
+            key=number,
             expires=expires,
         )
 
@@ -167,10 +171,7 @@ class Grant:
 
     def answers(self, request: Request) -> bool:
         """Whether this is what was asked for."""
-        return (self.txid, self.run, self.round, self.plan, self.fence, self.lines) == (
-            *(request.txid, request.run, request.round, request.plan),
-            *(request.fence, request.lines),
-        )
+        return Grant.of(request, (self.silo, self.key), expires=self.expires) == replace(self, signature="")
 
 
 def problems(consents: Mapping[str, str], txid: str, lines: Sequence[Line], keys: Mapping[str, VerifyKey]) -> list[str]:

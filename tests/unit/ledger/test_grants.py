@@ -34,6 +34,7 @@ def test_a_grant_allows_what_was_asked():
         {"txid": "t2"},
         {"run": "other"},
         {"round": 4},
+        {"purpose": "metric"},
         {"plan": "other"},
         {"fence": 2},
         {"lines": LINES[:1]},
