@@ -23,15 +23,15 @@ def of_one_text(promise: Promise | None, staying: tuple[Unit, ...]) -> Promise |
     try:
         return promise.when_changed()
     except PrivacyError:
-        reason = f"nobody has priced what is promised to a {promise.unit} one of whose texts comes or goes."
-        raise DoesNotFit(reason) from None
+        raise DoesNotFit("nobody has priced what is promised to the owner of one text that comes or goes.") from None
 
 
 def in_words(promise: Promise | None, tested: Promise | None) -> str:
     """Why another epsilon than the run's is named, if so."""
     if promise is None or tested is None or tested.adjacency is promise.adjacency:
         return ""
+    owner = "person" if promise.unit is Unit.USER else promise.unit
     return (
-        f" A text more or less changes a {promise.unit} that stays, and moves a sum twice as far: "
+        f" A text more or less changes a {owner} that stays, and moves a sum twice as far: "
         f"epsilon {tested.epsilon:.3g} is what the noise of epsilon {promise.epsilon:.3g} promises of that."
     )
