@@ -60,6 +60,8 @@ def show_findings(promise: Promise | None, found: Sequence[Finding], folder: Pat
     _skipped([finding for finding in found if finding.verdict is Verdict.SKIPPED])
     _verdict(found, promise)
     click.echo(f"kept in {folder / 'findings.json'} and {folder / 'findings.html'}")
+    if any(finding.local for finding in found):
+        click.echo(f"what may not leave the silo is in {folder / 'findings' / 'local'} alone")
 
 
 def _table(found: Sequence[Finding], promise: Promise | None) -> Table:
