@@ -150,10 +150,11 @@ def withheld(finding: Finding) -> Finding:
 def by_chance(found: Sequence[Finding]) -> tuple[int, float]:
     """How many findings could have refuted a promise, and how likely one of them would by chance alone, at most.
 
-    Each is right with its own confidence; whoever runs many looks many times.
+    Each is right with its own confidence, and whoever runs many looks many times. Therefore a refutation stands only if
+    a second attempt with fresh randomness repeats it. What asks the run's own model cannot be fresh.
     """
     asked = [f.confidence for f in found if f.promise is not None and f.confidence and f.verdict is not Verdict.SKIPPED]
-    return len(asked), min(1.0, sum(1 - confidence for confidence in asked))
+    return len(asked), min(1.0, sum((1 - confidence) ** 2 for confidence in asked))
 
 
 def skipped(attack: str, grade: Grade, reason: str) -> Finding:

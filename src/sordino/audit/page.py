@@ -64,7 +64,10 @@ def _summary(found: Sequence[Finding]) -> str:
 
 def _chance(found: Sequence[Finding]) -> str:
     tests, chance = by_chance(found)
-    said = f"{tests} tests, each at its own confidence: together they refute a true claim with up to {chance:.0%}."
+    said = (
+        f"{tests} tests at their own confidence, each refutation repeated with fresh randomness: a true claim is "
+        f"refuted with up to {chance:.1%}; more where the run's own model was asked about canaries that it carried."
+    )
     return f"<p><small>{said}</small></p>" if tests > 1 else ""
 
 

@@ -109,8 +109,8 @@ def _by_chance(found: Sequence[Finding]) -> None:
     tests, chance = by_chance(found)
     if tests > 1:
         click.echo(
-            f"{tests} tests, each at its own confidence, refute a true claim with up to {chance:.0%} together. "
-            "Audit again with another --seed and only those --attacks: chance seldom repeats itself"
+            f"{tests} tests at their own confidence, each refutation repeated with fresh randomness: a true claim is "
+            f"refuted with up to {chance:.1%}; more where the run's own model was asked about canaries that it carried"
         )
 
 

@@ -24,7 +24,7 @@ from sordino.audit.page import page
 from sordino.audit.promise import Promise
 from sordino.core.errors import VerificationError
 from sordino.core.types import Adjacency
-from sordino.experiment.audits.auditing import write
+from sordino.experiment.audits.auditing import confirmed, write
 from sordino.experiment.folder import RunFolder
 from sordino.privacy import events
 
@@ -91,8 +91,19 @@ def test_many_tests_are_many_chances_to_be_wrong() -> None:
     """Only what can contradict a promise counts: not what was skipped, nor what has nothing to contradict."""
     nothing = replace(PUBLIC, promise=None)
     found = [PUBLIC, PUBLIC, nothing, skipped("lira", Grade.LEAKAGE, "does not fit.")]
-    assert by_chance(found) == (2, pytest.approx(0.1))
-    assert "2 tests, each at its own confidence" in page("an audit", PROMISE, found)
+    assert by_chance(found) == (2, pytest.approx(2 * 0.05**2))
+    assert "2 tests at their own confidence" in page("an audit", PROMISE, found)
+
+
+def test_a_refutation_stands_only_if_it_is_repeated() -> None:
+    """One test in twenty refutes a sound run; it hardly does so twice."""
+    refuted = replace(PUBLIC, verdict=Verdict.REFUTED, grade=Grade.FALSIFICATION, causes=("less noise",))
+    again = confirmed(refuted, refuted)
+    assert again.verdict is Verdict.REFUTED
+    assert "refutes it too" in again.says
+    once = confirmed(refuted, PUBLIC)
+    assert once.verdict is PUBLIC.verdict is not Verdict.REFUTED
+    assert "A first attempt" in once.says
 
 
 def test_a_changed_unit_is_promised_less() -> None:
