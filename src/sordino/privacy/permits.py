@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Unit
@@ -42,6 +43,9 @@ class Permit:
     def __setattr__(self, name: str, value: object) -> None:
         _set_once(self, name, value)
 
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise _uncopied("permit")
+
     def use(self) -> None:
         """Mark the draw; a second draw is a second release and needs a charge of its own."""
         if self._used:
@@ -69,6 +73,9 @@ class Reservation:
 
     def __setattr__(self, name: str, value: object) -> None:
         _set_once(self, name, value)
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise _uncopied("reservation")
 
     def void(self) -> bool:
         """Give the reservation up, if no permit was taken from it; afterwards none can be. Whether it was given up."""
@@ -145,6 +152,11 @@ class Consented(Reservation):
             self._parts[share[0][0]].take_each(share)
         # The serial counts over all silos, so that no two of them share a stream of seeded noise.
         return self.own.take_each(charges)
+
+
+def _uncopied(what: str) -> PrivacyError:
+    """A copy, or a pickle for another process, would draw a second time for one charge."""
+    return PrivacyError.about(what, "cannot be copied: one charge is one draw", "charge the second release")
 
 
 def _set_once(owner: object, name: str, value: object) -> None:

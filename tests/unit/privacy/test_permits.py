@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 from tiny_door import reserved
 
@@ -79,3 +82,12 @@ def test_a_reservation_cannot_be_changed(name):
     """The same, one step earlier."""
     with pytest.raises(PrivacyError, match=f"cannot change its {name}"):
         setattr(reserved(EVENT, test=False), name, True)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_neither_is_copied(copied):
+    """A copy would draw the noise of one charge twice."""
+    reservation = reserved(EVENT, count=2)
+    for owner in (reservation, reservation.take(["a"], KEY)):
+        with pytest.raises(PrivacyError, match="cannot be copied"):
+            copied(owner)
