@@ -74,6 +74,8 @@ class SiloLedger:
         if installed is not None and installed.policy.approves and not admitted:
             order = approval.order_for(installed)
             officers.check(installed, order, "approve", terms.run, {"plan": terms.digest})
+            # The order names a digest, which nobody can compute from the terms: they must be signed themselves.
+            installed.policy.signed_by("approve", terms.message, approval.signatures)
         known = {account.name: account for account in self.ledger.accounts()}
         for name, asked in terms.events(self.rules.accounts(terms)).items():
             where = f"silo {self.name!r}"

@@ -435,6 +435,27 @@ def test_a_policy_of_the_silo_asks_for_an_order(world):
     assert verify(world.path / "north" / "ledger.db").problems == ()
 
 
+def test_an_order_for_a_digest_does_not_approve_other_terms(world):
+    """
+    An order names a digest. Terms that bear it and charge more are refused, though the silo's rules ask for nobody.
+    """
+    from sordino.ledger.officers import Order, Signed
+    from sordino.ledger.policy import Quorum
+
+    file = world.path / "north" / "silo.toml"
+    file.write_text(file.read_text().replace(f'officers = ["{OFFICER.public}"]', "officers = []"))
+    policy = Policy("north", 1, {"officer": str(OFFICER.public)}, may={"approve": Quorum(("officer",))})
+    with world.silo() as silo:
+        silo.ledger.install(policy, {"officer": OFFICER.sign(policy.message)})
+        order = Signed(Order("approve", "run", {"plan": "digest of run"}, 1, silo.ledger.policy().event))
+        signed = Approval(terms(), orders=(order,)).sign(OFFICER)
+        silo.check(signed)
+        with pytest.raises(VerificationError, match="not signed as given"):
+            silo.check(dataclasses.replace(signed, terms=terms(count=40)))
+        with pytest.raises(PrivacyError, match="needs 1 of officer and has 0"):
+            silo.check(Approval(terms(count=40), orders=signed.orders))
+
+
 def test_an_approval_survives_its_file():
     """
     With signatures and terms, word for word; anything else is said.
