@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, insert, select, update
 
-from sordino.core.errors import BudgetRefused, PrivacyError
+from sordino.core.errors import BudgetRefused, ConfigError, PrivacyError
 from sordino.core.types import NoiseAt
 from sordino.ledger import amounts, history, pricing, schema, scopes
 from sordino.ledger.account import Account
@@ -114,12 +114,29 @@ class Short(Exception):
     """An account cannot pay: undoes the transaction, so that the reason is worked out without holding the lock."""
 
 
-def admit(db: Connection, terms: Terms, requests: Sequence[Request], told: Mapping[str, Any]) -> None:
+def admit(
+    db: Connection,
+    terms: Terms,
+    requests: Sequence[Request],
+    told: Mapping[str, Any],
+    containers: Sequence[int] = (),
+) -> None:
     """Charge all accounts in the caller's transaction; the history tells `told` beside the plan.
+
+    Args:
+        db: The transaction.
+        terms: The plan.
+        requests: Who pays what.
+        told: What else the history says.
+        containers: Numbers of the accounts that contain those that pay: all of them must be open too.
 
     Raises:
         Short: One of them cannot pay.
+        ConfigError: One that is named contains others by now.
     """
+    refuse_divided(db, [item.account.name for item in requests if item.counts])
+    if shut(db, containers) is not None:
+        raise Short
     plan = asdict(terms) | {"noise_at": str(terms.noise_at)}
     db.execute(insert(admission).values(**plan))
     number = db.execute(select(admission.c.id).where(admission.c.run == terms.run)).scalar_one()
@@ -152,6 +169,23 @@ def admit(db: Connection, terms: Terms, requests: Sequence[Request], told: Mappi
     history.append(db, "admitted", {**plan, "lines": _grouped(requests), **told})
 
 
+def refuse_divided(db: Connection, named: Sequence[str]) -> None:
+    """Refuse to charge accounts by themselves that contain others, as they stand in this transaction.
+
+    Raises:
+        ConfigError: One does; another process may have opened its part a moment ago.
+    """
+    name = db.execute(select(account.c.parent).where(account.c.parent.in_(named))).scalar()
+    if name is not None:
+        raise ConfigError.about("ledger", "is charged through the accounts that it contains", account=name)
+
+
+def shut(db: Connection, numbers: Collection[int]) -> Any:
+    """One of these accounts that is frozen or retired; None if all are open."""
+    columns = select(account.c.name, account.c.state)
+    return db.execute(columns.where(account.c.id.in_(numbers), account.c.state != "open")).first()
+
+
 def kind_ids(db: Connection, keys: set[str]) -> dict[str, int]:
     """The number of each event key; new keys are written."""
     found = {row.key: row.id for row in db.execute(select(kind).where(kind.c.key.in_(keys)))}
@@ -181,8 +215,11 @@ def pay(db: Connection, number: int) -> int:
     return int(paid.rowcount)
 
 
-def refusal(db: Connection, requests: Sequence[Request], delta: float) -> Refusal:
+def refusal(db: Connection, requests: Sequence[Request], delta: float, containers: Sequence[int] = ()) -> Refusal:
     """Why the first account, in name order, cannot pay, and what would fit."""
+    row = shut(db, containers)
+    if row is not None:
+        return closed(row.name, row.state)
     rows = {row.id: row for row in db.execute(select(account).where(account.c.currency == "plan"))}
     for item in requests:
         row, name = rows[item.account_id], item.account.name

@@ -68,13 +68,14 @@ class Admitting(Governed):
         asked += [
             admission.above(name, plan, delta, known) for name in [*containers, *quotas] if not known[name][1].live
         ]
+        above = [known[name][0] for name in containers]
         try:
             with self._store.write() as db:
                 if not admission.earlier(db, terms, plan):
-                    admission.admit(db, terms, asked, self._approved(db, terms, approval))
+                    admission.admit(db, terms, asked, self._approved(db, terms, approval), above)
         except admission.Short:
             with self._store.read() as db:
-                refusal = admission.refusal(db, asked, delta)
+                refusal = admission.refusal(db, asked, delta, above)
             refusals.note(self._store, run, "admit", refusal)
             raise refusal.error from None
 

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Update, func, insert, select, 
 from sordino.core.errors import PrivacyError
 from sordino.ledger import currencies, history, schema, scopes
 from sordino.ledger.account import Account
-from sordino.ledger.admission import Known, Short, kind_ids
+from sordino.ledger.admission import Known, Short, kind_ids, refuse_divided, shut
 from sordino.privacy.permits import Line
 
 account, admission, allowance = schema.account, schema.admission, schema.allowance
@@ -82,11 +82,13 @@ def reserve(
 
     Raises:
         PrivacyError: The charge exists already.
+        ConfigError: An account that is named contains others by now.
         Short: An account cannot pay.
     """
     row = db.execute(select(charge.c.state, charge.c.run).where(charge.c.txid == header.txid)).one_or_none()
     if row is not None:
         raise repeated(header.txid, row.state)
+    refuse_divided(db, [item.account.name for item in items if not item.derived])
     if closed_among(db, items, containers):
         raise Short
     kinds = kind_ids(db, {item.line.key for item in items})
@@ -118,9 +120,7 @@ def reserve(
 
 def closed_among(db: Connection, items: Sequence[Item], containers: Sequence[int]) -> Any:
     """An account that is frozen or retired pays for nothing more, whatever its plan allows; nor does what it holds."""
-    numbers = {item.account_id for item in items}.union(containers)
-    columns = select(account.c.name, account.c.state)
-    return db.execute(columns.where(account.c.id.in_(numbers), account.c.state != "open")).first()
+    return shut(db, {item.account_id for item in items}.union(containers))
 
 
 def repeated(txid: str, state: str) -> PrivacyError:

@@ -75,6 +75,13 @@ class Governed(Attested):
                 if account.name not in known:
                     scopes.check(account, known)
                     blocks.check(account, known)
+                    if account.parent is not None and reading.paid_itself(db, account.parent):
+                        raise PrivacyError.about(
+                            f"account {account.name!r}",
+                            "would not know what its people paid already, when its parent was charged by itself",
+                            "open it inside of an account that was not",
+                            parent=account.parent,
+                        )
                     if present is not None:
                         present.policy.check_account(account)
                     terms = account.terms()

@@ -116,6 +116,9 @@ class Ledger(Admitting):
             PrivacyError: The charge exists already, the unit is not the account's, the run was taken over.
         """
         items = self._items(txid, lines, quotas)
+        for quota in quotas:
+            if not self._terms[quota][1].live:
+                raise ConfigError.about("reserve", "pays whole plans", "name it where they are admitted", account=quota)
         checks.one_of("reserve", schema.PURPOSES, purpose=purpose)
         test = items[0].account.test
         if any(item.account.test != test for item in items):

@@ -50,6 +50,14 @@ def terms(row: Any) -> Account:
     return Account.of({**{name: row[name] for name in TERMS}, "order": row["rdp_order"]})
 
 
+def paid_itself(db: Connection, name: str) -> bool:
+    """Whether an account was ever charged by itself, and not through accounts that it contains."""
+    number = select(account.c.id).where(account.c.name == name).scalar_subquery()
+    admitted = select(schema.allowance.c.account_id).where(schema.allowance.c.account_id == number)
+    charged = select(line.c.account_id).where(line.c.account_id == number, ~line.c.derived)
+    return any(db.execute(query.limit(1)).first() is not None for query in (admitted, charged))
+
+
 def installed(db: Connection) -> Installed | None:
     """The policy in force."""
     body = db.execute(select(schema.policy.c.body).order_by(schema.policy.c.version.desc()).limit(1)).scalar()

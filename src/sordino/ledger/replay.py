@@ -31,6 +31,7 @@ class Replay:
     checkpoints: dict[int, Body] = field(default_factory=dict)
     witnesses: dict[tuple[int, str], Body] = field(default_factory=dict)
     office: Office = field(default_factory=Office)
+    alone: set[str] = field(default_factory=set)
 
     def play(self, row: Body) -> Iterator[str]:
         """Take one event; yields what is wrong with it."""
@@ -109,6 +110,7 @@ class Replay:
                 terms = {"epsilon": epsilon, "accountant": accountant}
                 units = {"epsilon_units": epsilon_units, "delta_units": delta_units}
                 self.paid[run, name] = {"run": run, "account": name, **terms, **units, "derived": not counts}
+                self.alone.update([name] if counts else [])
                 for key, count in counts:
                     entry = {"run": run, "account": name, "key": key, "allowed": count, "held": 0, "spent": 0}
                     self.allowances[run, name, key] = entry
@@ -135,6 +137,7 @@ class Replay:
             for key, count, units, names in lines
             for name in names
         ]
+        self.alone.update(line["account"] for line in self.lines[txid] if not line["derived"])
         yield from self._closed(line["account"] for line in self.lines[txid])
         for line in self.lines[txid]:
             balance, unit, amount = self._balance(line, body["run"])
@@ -194,7 +197,9 @@ class Replay:
                 above = self.accounts[above]["parent"]
 
     def overdrawn(self) -> Iterator[str]:
-        """Limits that the history itself breaks."""
+        """Limits that the history itself breaks, and people whose other account did not know what they paid."""
+        for name in sorted(self.alone & {item["parent"] for item in self.accounts.values()}):
+            yield f"account {name!r}: it was charged by itself, and contains others"
         for name in self.accounts:
             yield from self._overdrawn(name)
         for (run, name, key), item in self.allowances.items():

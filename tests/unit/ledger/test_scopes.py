@@ -162,3 +162,61 @@ def test_a_container_never_pays_less_than_any_person(charged, overlap):
     paid = scopes.live_lines("all", {name: {KEY: n} for name, n in charged.items()}, known)
     worst = sorted(charged.values(), reverse=True)[:overlap]
     assert paid == {KEY: sum(worst)}
+
+
+def test_an_account_that_was_charged_by_itself_is_not_divided(ledger):
+    """Its people paid already: a block with a fresh limit would not know."""
+    ledger.open_accounts([account("north", currency="gdp"), account("south")])
+    ledger.open_run("run")
+    ledger.reserve("t", "run", None, "query", [Line("north", Unit.RECORD, KEY, 1)])
+    ledger.admit("plan", "d", {"south": [(STEP, 10)]}, 1e-5, noise_at=NoiseAt.SILO)
+    for parent, currency in (("north", "gdp"), ("south", "plan")):
+        with pytest.raises(PrivacyError, match="charged by itself"):
+            ledger.open_account(account(f"{parent}/b", scope="block", parent=parent, currency=currency))
+
+
+def test_a_part_that_another_process_opened_counts_at_once(ledger, tmp_path):
+    """Who read the accounts before it was opened cannot charge the whole by itself any more."""
+    ledger.open_accounts([account("north", currency="gdp"), account("south")])
+    ledger.open_run("run")
+    assert ledger.balance("north").committed == 0  # accounts are read, once
+    with Ledger(tmp_path / "ledger.db") as other:
+        other.open_account(account("north/b", scope="block", parent="north", currency="gdp"))
+        other.open_account(account("south/b", scope="block", parent="south"))
+    with pytest.raises(ConfigError, match="charged through"):
+        ledger.reserve("t", "run", None, "query", [Line("north", Unit.RECORD, KEY, 1)])
+    with pytest.raises(ConfigError, match="charged through"):
+        ledger.admit("plan", "d", {"south": [(STEP, 10)]}, 1e-5, noise_at=NoiseAt.SILO)
+    assert ledger.balance("north").held == 0
+    assert ledger.balance("south").epsilon_used == 0
+
+
+def test_a_quota_of_whole_plans_is_not_named_in_vain(ledger):
+    """It could not be charged for one release, so the release is refused."""
+    ledger.open_accounts([account("north", currency="gdp"), account("ann", scope="analyst")])
+    ledger.open_run("run")
+    with pytest.raises(ConfigError, match="pays whole plans"):
+        ledger.reserve("t", "run", None, "query", [Line("north", Unit.RECORD, KEY, 1)], quotas=["ann"])
+    assert ledger.state("t") is None
+
+
+def test_a_frozen_live_federation_admits_no_plan(ledger, tmp_path):
+    """It would pay release by release; yet its silos' plans are charged now. The history agrees."""
+    ledger.open_accounts([account("all", scope="federation", currency="gdp"), account("north", parent="all")])
+    ledger.freeze("all")
+    with pytest.raises(BudgetRefused, match=r"'all'.*is frozen"):
+        ledger.admit("run", "d", {"north": [(STEP, 10)]}, 1e-5, noise_at=NoiseAt.SILO)
+    assert ledger.balance("north").epsilon_used == 0
+    assert verify(tmp_path / "ledger.db").problems == ()
+
+
+def test_verify_says_which_account_was_divided_too_late(ledger, tmp_path, monkeypatch):
+    """A ledger that opened a block inside of an account that had paid by itself is found out by its history."""
+    ledger.open_account(account("north", currency="gdp"))
+    ledger.open_run("run")
+    ledger.reserve("t", "run", None, "query", [Line("north", Unit.RECORD, KEY, 1)])
+    monkeypatch.setattr("sordino.ledger.reading.paid_itself", lambda db, name: False)
+    ledger.open_account(account("north/b", scope="block", parent="north", currency="gdp"))
+    assert verify(tmp_path / "ledger.db").problems == (
+        "account 'north': it was charged by itself, and contains others",
+    )
