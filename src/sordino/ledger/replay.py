@@ -102,7 +102,9 @@ class Replay:
         if run in self.admissions:
             yield f"admits run {run!r} a second time"
         self.admissions[run] = {name: body[name] for name in ("run", "digest", "delta", "noise_at")}
+        named = [name for line in body["lines"] for name in line[-1] if line[4]]
         yield from self._closed(name for line in body["lines"] for name in line[-1])
+        yield from self._unpaid(named, {name for line in body["lines"] for name in line[-1]}, live=False)
         for epsilon, accountant, epsilon_units, delta_units, counts, names in body["lines"]:
             for name in names:
                 self.accounts[name]["spent_units"] += epsilon_units
@@ -139,6 +141,8 @@ class Replay:
         ]
         self.alone.update(line["account"] for line in self.lines[txid] if not line["derived"])
         yield from self._closed(line["account"] for line in self.lines[txid])
+        named = [line["account"] for line in self.lines[txid] if not line["derived"]]
+        yield from self._unpaid(named, {line["account"] for line in self.lines[txid]}, live=True)
         for line in self.lines[txid]:
             balance, unit, amount = self._balance(line, body["run"])
             balance[f"held{unit}"] += amount
@@ -184,6 +188,19 @@ class Replay:
     def _migrated(self, _: Body, body: Body) -> Iterator[str]:
         if body["from"] >= body["to"]:
             yield "leads back to an earlier layout"
+
+    def _unpaid(self, named: Iterable[str], paid: set[str], *, live: bool) -> Iterator[str]:
+        """Accounts that contain those that were charged, and did not pay: release by release if they are live."""
+        containers = {above for name in named for above in self._above(name)}
+        for above in sorted(containers - paid):
+            if (self.accounts[above]["currency"] != "plan") is live:
+                yield f"charges nothing to {above!r}, which contains those that it charges"
+
+    def _above(self, name: str) -> Iterator[str]:
+        above: str | None = self.accounts[name]["parent"]
+        while above is not None:
+            yield above
+            above = self.accounts[above]["parent"]
 
     def _closed(self, names: Iterable[str]) -> Iterator[str]:
         """Accounts that pay although they, or one that contains them, are frozen or retired."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from sordino.ledger import amounts, currencies, pricing, reading, scopes
 from sordino.ledger.account import Account
+from sordino.ledger.office import Body
 from sordino.ledger.replay import Replay
 
 
@@ -18,6 +19,23 @@ def underpriced(replay: Replay) -> Iterator[str]:
         account = terms[line["account"]]
         if line["units"] < currencies.units(line["key"], account, line["count"]):
             yield f"account {account.name!r}: the charge {line['txid']} costs more than was charged"
+    for txid, lines in replay.lines.items():
+        yield from _above(txid, lines, terms)
+
+
+def _above(txid: str, lines: Sequence[Body], terms: Mapping[str, Account]) -> Iterator[str]:
+    """Live accounts that paid for others, and for less than their worst person."""
+    leaves: dict[str, dict[str, int]] = {}
+    paid: dict[str, int] = {}
+    for line in lines:
+        if line["derived"]:
+            paid[line["account"]] = paid.get(line["account"], 0) + line["units"]
+        else:
+            leaves.setdefault(line["account"], {})[line["key"]] = line["count"]
+    for name, units in paid.items():
+        worst = scopes.live_lines(name, leaves, terms)
+        if units < sum(currencies.units(key, terms[name], count) for key, count in worst.items()):
+            yield f"account {name!r}: its worst person loses more by the charge {txid} than it paid"
 
 
 def _limits(replay: Replay, terms: Mapping[str, Account]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sordino.core.errors import BudgetRefused, ConfigError, PrivacyError
 from sordino.core.types import Adjacency, NoiseAt, Unit
-from sordino.ledger import Account, Ledger, scopes, verify
+from sordino.ledger import Account, Ledger, charging, scopes, verify
 from sordino.privacy import accounting, events
 from sordino.privacy.permits import Line
 
@@ -208,6 +208,32 @@ def test_a_frozen_live_federation_admits_no_plan(ledger, tmp_path):
         ledger.admit("run", "d", {"north": [(STEP, 10)]}, 1e-5, noise_at=NoiseAt.SILO)
     assert ledger.balance("north").epsilon_used == 0
     assert verify(tmp_path / "ledger.db").problems == ()
+
+
+@pytest.mark.parametrize("paid", ["nothing", "less"])
+def test_verify_says_which_container_did_not_pay(ledger, tmp_path, monkeypatch, paid):
+    """A ledger that forgets whoever contains its payers, or their worst person, is found out by its history."""
+    shared = {"overlap": 2, "currency": "gdp"}
+    ledger.open_accounts(
+        [account("all", scope="federation", **shared), *(account(n, parent="all", currency="gdp") for n in "ab")]
+    )
+    ledger.open_run("run")
+    right = charging.above
+    wrong = (lambda *_: []) if paid == "nothing" else (lambda items, *rest: right(items[:1], *rest))
+    monkeypatch.setattr(charging, "above", wrong)
+    ledger.reserve("t", "run", None, "query", [Line(n, Unit.RECORD, KEY, 1) for n in "ab"])
+    (problem,) = verify(tmp_path / "ledger.db", reprice=True).problems
+    assert "'all'" in problem
+    assert ("charges nothing" if paid == "nothing" else "worst person") in problem
+
+
+def test_verify_says_which_container_did_not_pay_for_a_plan(ledger, tmp_path, monkeypatch):
+    """The same for whole plans."""
+    ledger.open_accounts(federation(overlap=1))
+    monkeypatch.setattr(scopes, "payers", lambda *_: [])
+    ledger.admit("run", "d", {"north": [(STEP, 10)]}, 1e-5, noise_at=NoiseAt.SILO)
+    problems = verify(tmp_path / "ledger.db").problems
+    assert [f"'{name}'" in problem for name, problem in zip(("PHI", "all"), problems, strict=True)] == [True, True]
 
 
 def test_verify_says_which_account_was_divided_too_late(ledger, tmp_path, monkeypatch):
