@@ -55,7 +55,8 @@ def load(source: Source, unit: Unit) -> Rows:
     """
     from sordino.data.datasets.table import frame_of
 
-    return encoded(frame_of(source.path), source.declared, unit)
+    # As texts: pandas takes a column's type from all rows, so that one row would change how the others are read.
+    return encoded(frame_of(source.path, texts=True), source.declared, unit)
 
 
 def encoded(frame: Any, declared: Declared, unit: Unit) -> Rows:
@@ -115,9 +116,7 @@ def _first(people: list[str | None], cap: int) -> Mask:
 
 def _numbers(column: Any, declared: Declared, name: str) -> tuple[Steps, Mask]:
     """Steps and where they are; a text that is no number is a missing one, an infinity is clamped."""
-    import pandas as pd
-
-    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    values = np.array([_number(value) for value in column], np.float64)
     present = ~np.isnan(values)
     with np.errstate(over="ignore"):  # what overflows is clamped
         steps = declared.numbers(name).steps(np.where(present, values, 0.0))
@@ -128,4 +127,17 @@ def _places(column: Any, values: tuple[str, ...]) -> Steps:
     from sordino.data.datasets.table import names_of
 
     place: dict[str | None, int] = {value: i for i, value in enumerate(values)}
-    return np.array([place.get(name, MISSING) for name in names_of(column)], np.int64)
+    return np.array([place.get(name, place.get(_whole(name), MISSING)) for name in names_of(column)], np.int64)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
+
+
+def _whole(name: str | None) -> str | None:
+    """A whole number without its decimal point or leading zeros; None if the text is none."""
+    number = _number(name)
+    return str(int(number)) if number.is_integer() else None

@@ -11,6 +11,7 @@ import pytest
 from sordino.core.errors import ConfigError
 from sordino.core.types import Unit
 from sordino.query import Declared, rows, sql
+from sordino.query.declared import Source
 
 DECLARED = Declared(
     name="t",
@@ -59,6 +60,37 @@ def test_gaps_are_refused_where_the_declaration_refuses_them(column):
     with pytest.raises(ConfigError, match=f"column='{column}' lacks values, or has undeclared ones") as told:
         rows.encoded(FRAME, declared, Unit.RECORD)
     assert not any(digit in str(told.value) for digit in "0123456789")
+
+
+@pytest.mark.parametrize(
+    "odd", ["2.5,much,maybe,x", ",,,", "1e400,99999999999999999999,1,007", "é,0x1,true,1", "1,2,f,1,9"]
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_one_row_of_a_file_changes_how_no_other_is_read(tmp_path, odd, first):
+    """
+    pandas would take a column's type from all of it: codes that begin with 0 are names only if one of them is none.
+    """
+    declared = Declared(
+        name="t",
+        ranges={"age": (0, 100)},
+        categories={"zip": ("00", "01", "02"), "flag": ("f", "m"), "n": ("1", "7")},
+        missing="indicator",
+    )
+    others = [f"0{i},{i},{'fm'[i % 2]},{'1.0' if i else '7'}" for i in range(4)]
+    if not first and odd.count(",") > 3:
+        pytest.skip("a longer row that is not the first is refused")
+
+    def read(lines):
+        file = tmp_path / "table.csv"
+        file.write_text("\n".join(["zip,age,flag,n", *lines, ""]), encoding="utf-8")
+        found = rows.load(Source(declared, file), Unit.RECORD)
+        return {name: column.tolist() for name, column in (found.numbers | found.places).items()}
+
+    alone = read(others)
+    assert alone["zip"] == [0, 1, 2, -1]
+    assert alone["n"] == [1, 0, 0, 0]
+    beside = read([odd, *others] if first else [*others, odd])
+    assert {name: column[1:] if first else column[:-1] for name, column in beside.items()} == alone
 
 
 def test_a_declared_column_must_be_there():

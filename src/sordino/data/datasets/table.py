@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,12 +145,18 @@ class Table:
         return np.array([place[text] for text in texts], np.int64), len(known)
 
 
-def frame_of(path: Path) -> Any:
-    """The rows of a CSV or Parquet file, as pandas reads them."""
+def frame_of(path: Path, *, texts: bool = False) -> Any:
+    """The rows of a CSV or Parquet file, as pandas reads them; `texts`: what a CSV holds, without guessing types."""
     try:
         import pandas as pd
 
-        return pd.read_parquet(path) if path.suffix in (".parquet", ".pq") else pd.read_csv(path)
+        if path.suffix in (".parquet", ".pq"):
+            return pd.read_parquet(path)
+        if not texts:
+            return pd.read_csv(path)
+        with warnings.catch_warnings(action="ignore", category=pd.errors.ParserWarning):
+            # A first row that is too long must not make the first column of all rows an index.
+            return pd.read_csv(path, dtype=str, index_col=False)
     except ImportError:
         remedy = "pip install 'sordino[tables]'"
         raise ConfigError.about(WHERE, "needs pandas and pyarrow", remedy) from None
