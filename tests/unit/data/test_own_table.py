@@ -155,3 +155,12 @@ def test_measurements_and_categories_are_bounded():
 
     assert numbers.tolist() == [[-1, 0], [-0.5, 0], [1, 0], [0, 1]]
     assert names.tolist() == [[1, 0], [0, 0]]
+
+
+def test_one_record_renames_no_person(tmp_path):
+    """Whether 07 is read as 7 must not depend on somebody else's name: a name decides who is held out."""
+    whole = {"person": ["07", "08", "09"], "hospital": ["01", "01", "02"]}
+    odd = {"person": ["07", "08", "x"], "hospital": ["01", "01", "y"]}
+    one, other = load(tmp_path, whole), load(tmp_path, odd)
+    assert one.user[:2].tolist() == other.user[:2].tolist() == ["07", "08"]
+    assert one.client[:2].tolist() == other.client[:2].tolist() == ["01", "01"]

@@ -82,7 +82,9 @@ class Table:
 
     def load(self) -> Examples:
         """The rows in the file's order."""
-        frame = frame_of(located("table", self.path))
+        # Names as they are written: a type guessed from all rows would let one record rename every person.
+        named = [name for name in (self.client, self.user, self.group) if name is not None]
+        frame = frame_of(located("table", self.path), names=named)
         columns = self._columns([str(name) for name in frame.columns])
         if not len(frame):
             raise ConfigError.about(WHERE, "holds no records", "check the file", path=self.path)
@@ -145,15 +147,21 @@ class Table:
         return np.array([place[text] for text in texts], np.int64), len(known)
 
 
-def frame_of(path: Path, *, texts: bool = False) -> Any:
-    """The rows of a CSV or Parquet file, as pandas reads them; `texts`: what a CSV holds, without guessing types."""
+def frame_of(path: Path, *, texts: bool = False, names: Sequence[str] = ()) -> Any:
+    """The rows of a CSV or Parquet file, as pandas reads them.
+
+    Args:
+        path: The file.
+        texts: Take what a CSV holds without guessing any type.
+        names: Of a CSV, columns that hold names, however they look.
+    """
     try:
         import pandas as pd
 
         if path.suffix in (".parquet", ".pq"):
             return pd.read_parquet(path)
         if not texts:
-            return pd.read_csv(path)
+            return pd.read_csv(path, dtype=dict.fromkeys(names, str))
         with warnings.catch_warnings(action="ignore", category=pd.errors.ParserWarning):
             # A first row that is too long must not make the first column of all rows an index.
             return pd.read_csv(path, dtype=str, index_col=False)
