@@ -80,10 +80,13 @@ class Admitting(Governed):
             raise refusal.error from None
 
     def _payable(self, names: Iterable[str], quotas: Sequence[str]) -> admission.Known:
-        """All accounts, if the named ones can be charged: they contain no others, and quotas are of no people."""
+        """All accounts, if the named ones can be charged: they are people, contain no others, and quotas are none."""
         names = list(names)
         self._accounts([*names, *quotas])
         scopes.refuse_containers(names, {name: account for name, (_, account) in self._terms.items()})
+        for name in names:
+            if self._terms[name][1].scope not in PEOPLE:
+                raise ConfigError.about("ledger", "is a quota, and stands for nobody", "charge people", account=name)
         for quota in quotas:
             if self._terms[quota][1].scope in PEOPLE:
                 raise ConfigError.about("ledger", "is of people, not a quota", "name it in the charge", account=quota)

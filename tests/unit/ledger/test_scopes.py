@@ -200,6 +200,16 @@ def test_a_quota_of_whole_plans_is_not_named_in_vain(ledger):
     assert ledger.state("t") is None
 
 
+def test_a_quota_does_not_pay_in_the_place_of_people(ledger):
+    """What an analyst may spend comes on top of what the people of the data pay."""
+    ledger.open_accounts([account("ann", scope="analyst", currency="gdp"), account("bob", scope="run")])
+    ledger.open_run("run")
+    with pytest.raises(ConfigError, match="stands for nobody"):
+        ledger.reserve("t", "run", None, "query", [Line("ann", Unit.RECORD, KEY, 1)])
+    with pytest.raises(ConfigError, match="stands for nobody"):
+        ledger.admit("plan", "d", {"bob": [(STEP, 10)]}, 1e-5, noise_at=NoiseAt.SILO)
+
+
 def test_a_frozen_live_federation_admits_no_plan(ledger, tmp_path):
     """It would pay release by release; yet its silos' plans are charged now. The history agrees."""
     ledger.open_accounts([account("all", scope="federation", currency="gdp"), account("north", parent="all")])
