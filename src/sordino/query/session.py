@@ -6,7 +6,7 @@ question ─ price ─► reserve ─► permits ─► noise ─► commit(byte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from sordino.core.errors import BudgetExhausted, BudgetRefused, ConfigError
 from sordino.core.types import Unit
-from sordino.ledger import Ledger, scopes, transaction
+from sordino.ledger import Account, Ledger, scopes, transaction
 from sordino.privacy.permits import Line, Reservation
 from sordino.query import answers, noise, prices, rows, shelf, sql
 from sordino.query.answers import Answer, Part, Released
@@ -45,6 +45,7 @@ class Session:
         ledger.room(account)  # says which accounts there are, if it is none of them
         self._source, self._ledger, self._terms = source, ledger, known[account]
         self._folder, self._quotas = answers, tuple(quotas)
+        _refuse_parts(self._terms, known.values())
         self._payers = [known[account], *(known[name] for name in scopes.payers([account], known))]
         for quota in quotas:
             ledger.room(quota)
@@ -202,3 +203,19 @@ class Session:
         if self._rows is None:
             self._rows = rows.load(self._source, self._terms.unit)
         return self._rows
+
+
+def _refuse_parts(account: Account, known: Iterable[Account]) -> None:
+    """Refuse one block of several: a question reads the rows of all, whose people would pay nothing."""
+
+    def whole(part: Account) -> str:
+        return part.parent or part.name.rpartition("/")[0]
+
+    blocks = [part.name for part in known if part.scope == "block" and whole(part) == whole(account)]
+    if account.scope == "block" and blocks != [account.name]:
+        raise ConfigError.about(
+            "query",
+            "is one block of several, and a question reads the rows of all of them",
+            "ask under an account of everybody in the table",
+            account=account.name,
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -303,3 +304,17 @@ def test_what_is_frozen_is_refused_and_not_called_exhausted(tmp_path, monkeypatc
     with pytest.raises(BudgetRefused, match="is frozen") as told:
         one.count(epsilon=0.1)
     assert not isinstance(told.value, BudgetExhausted)
+
+
+def test_one_block_does_not_pay_for_the_rows_of_another(tmp_path):
+    """
+    A table is read whole; a block may pay for it only where it is all there is.
+    """
+    names = ("north/admitted[..,2026-01-01)", "north/admitted[2026-01-01,2026-04-01)")
+    blocks = [dataclasses.replace(account(), name=name, scope="block", parent="north") for name in names]
+    ledger = books(tmp_path, account(), blocks[0])
+    Session(source(tmp_path), ledger, names[0], answers=tmp_path / "answers")
+    ledger.open_account(blocks[1])
+    for name in names:
+        with pytest.raises(ConfigError, match="one block of several"):
+            Session(source(tmp_path), ledger, name, answers=tmp_path / "answers")
