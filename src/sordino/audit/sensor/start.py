@@ -57,6 +57,9 @@ class Slopes(Protocol):
 
 GROUPS, ROWS, STEPS = 3, 64, 16
 
+SLOPES = 256
+"""Slopes whose noise is looked at: half the noise is then told from all of it beyond any doubt."""
+
 JOINING = 6
 """Canaries that join a step, about."""
 
@@ -99,7 +102,7 @@ def start_slopes(step: Slopes, noise_multiplier: float) -> Report:
         As `start`.
     """
     begun = time.process_time()
-    declared, steps = step.declared, max(STEPS, 64 // step.directions)
+    declared, steps = step.declared, max(STEPS, SLOPES // step.directions)
     z = noise.over_std(
         step.slopes((0.0,), steps, noise_multiplier), np.arange(step.directions), declared, noise_multiplier
     )
