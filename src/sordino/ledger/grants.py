@@ -174,6 +174,14 @@ class Grant:
         return Grant.of(request, (self.silo, self.key), expires=self.expires) == replace(self, signature="")
 
 
+def by(text: str) -> str | None:
+    """Whose grant a text says it is; None if it is no grant."""
+    try:
+        return Grant.parse(text).silo
+    except VerificationError:
+        return None
+
+
 def problems(consents: Mapping[str, str], txid: str, lines: Sequence[Line], keys: Mapping[str, VerifyKey]) -> list[str]:
     """What is wrong with the grants beside a charge's lines, for whoever reads a ledger later.
 

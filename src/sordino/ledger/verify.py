@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
 from sordino.core.errors import SordinoError
-from sordino.ledger import evidence, history, schema
+from sordino.core.types import Unit
+from sordino.ledger import evidence, grants, history, schema
 from sordino.ledger.evidence import Body, Evidence, Known
 from sordino.ledger.keys import VerifyKey
 from sordino.ledger.replay import Replay
 from sordino.ledger.repricing import underpriced
 from sordino.ledger.stores import GENESIS, Place, open_store
+from sordino.privacy.permits import Line
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def verify(
         expect: Hashes seen earlier, e.g. in claims: each must lie in the history, or it was rolled back.
         keys: Public keys of the ledger's owner. With them, every checkpoint must be signed by one, and no more than
             99 events may follow the last. Without any, signatures are not checked.
-        silos: Public keys of silos that have countersigned.
+        silos: Public keys of silos that have countersigned, or granted charges: their grants are checked.
         witnesses: Checkpoints that silos have seen, see `witnesses.read`: each must agree with the history.
         reprice: Also compute every price again with today's accountant: none may have been charged too little.
 
@@ -108,10 +110,23 @@ def _examine(db: Connection, known: Known, *, reprice: bool) -> Report:
         for table, expected in replay.tables().items():
             problems += compare(table.name, expected, _stored(db, table))
         problems += underpriced(replay) if reprice else ()
+        problems += _granted(replay, {key.name: key for key in known.silos})
     except (KeyError, TypeError, ValueError, AttributeError):
         problems.append("history: it tells of values that no table can hold")
     problems += _bytes(db)
     return report(rows, found, problems)
+
+
+def _granted(replay: Replay, keys: Mapping[str, VerifyKey]) -> Iterator[str]:
+    """What is wrong with the grants of the silos whose keys are given, beside the charges that carry them."""
+    for txid, lines in replay.lines.items():
+        for line in lines:
+            text = line["consent"]
+            if not keys or text is None or grants.by(text) not in {*keys, None}:
+                continue
+            unit = Unit(replay.accounts[line["account"]]["unit"])
+            charged = [Line(line["account"], unit, line["key"], line["count"])]
+            yield from grants.problems({line["account"]: text}, txid, charged, keys)
 
 
 _NUMBERS = {

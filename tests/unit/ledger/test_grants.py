@@ -7,9 +7,11 @@ import dataclasses
 import pytest
 
 from sordino.core.errors import PrivacyError, VerificationError
-from sordino.core.types import Unit
+from sordino.core.types import Adjacency, NoiseAt, Unit
+from sordino.ledger import Account, Ledger, verify
 from sordino.ledger.grants import Grant, Request, problems
 from sordino.ledger.keys import SigningKey
+from sordino.privacy import events
 from sordino.privacy.permits import Line
 
 KEY = SigningKey.generate("north")
@@ -99,3 +101,28 @@ def test_grants_beside_a_charge_are_checked_later():
     assert "another charge" in problems(told, "t2", LINES, keys)[0]
     assert "another charge" in problems(told, "t1", [Line("north", Unit.RECORD, "event", 9)], keys)[0]
     assert "not known" in problems(told, "t1", LINES, {})[0]
+
+
+def test_verify_checks_the_grants_of_silos_whose_keys_are_given(tmp_path):
+    """
+    A coordinator that writes somebody's consent by itself, or one for another charge, is found by whoever has the key.
+    """
+    event = events.gaussian(8.0)
+    line = Line("north", Unit.RECORD, events.key(event), 1)
+    consents = {}
+    for name, key, txid in (("good", KEY, "t"), ("forged", SigningKey.generate("north"), "t"), ("other", KEY, "u")):
+        grant = Grant.of(Request(txid, "run", 0, "d", 1, (line,)), KEY.public, expires=2**40)
+        consents[name] = (
+            grant.signed(KEY).text if key is KEY else dataclasses.replace(grant, signature=key.sign(b"x")).text
+        )
+    for name, words in (("good", None), ("forged", "forged"), ("other", "another charge")):
+        place = tmp_path / f"{name}.db"
+        with Ledger(place) as ledger:
+            ledger.open_account(Account("north", Unit.RECORD, Adjacency.ADD_REMOVE, 8.0, 1e-5))
+            ledger.admit("run", "d", {"north": [(event, 1)]}, 1e-5, noise_at=NoiseAt.SILO)
+            ledger.open_run("run")
+            ledger.reserve("t", "run", 0, "train", [line], consents={"north": consents[name]})
+        assert verify(place).ok, "the file alone cannot tell"
+        report = verify(place, silos=[KEY.public])
+        assert report.ok is (words is None)
+        assert words is None or words in report.problems[0]
