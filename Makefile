@@ -43,6 +43,7 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python benchmarks/ledger.py
 	$(BIN)/python benchmarks/ledger_kills.py --kills 1000 --database sqlite
 	$(BIN)/python benchmarks/ledger_kills.py --kills 1000 --database postgresql
+	$(BIN)/python benchmarks/two_ledgers.py
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/cohort.py
