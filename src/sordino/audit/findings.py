@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from sordino.audit.promise import Promise
@@ -37,6 +37,8 @@ class Verdict(enum.StrEnum):
     """The promise, or the declared mechanism, does not hold."""
     SKIPPED = "skipped"
     """The attack does not fit this run; `says` tells why."""
+    WITHHELD = "withheld"
+    """It depends on private records, so not even what follows is told where everybody may read it."""
 
 
 @dataclass(frozen=True)
@@ -136,14 +138,18 @@ def graded(verdict: Verdict) -> Grade:
 
 
 def withheld(finding: Finding) -> Finding:
-    """What may be said of a local finding where everybody may read it: that it was made, and its verdict."""
-    return replace(
-        finding,
+    """What may be said of a local finding where everybody may read it: that it was made, and nothing else.
+
+    Its verdict is computed from private records too, and went through no door; a grade and causes would tell it.
+    """
+    return Finding(
+        attack=finding.attack,
+        grade=Grade.LEAKAGE,
+        verdict=Verdict.WITHHELD,
         says="What it found depends on private records; it is kept in findings/local/, which may not leave the silo.",
-        lower_bound=None,
-        figures={},
-        curves={},
-        pictures=(),
+        does_not_show="anything: it is not told here",
+        promise=finding.promise,
+        local=True,
     )
 
 

@@ -2,6 +2,7 @@
 
 runs/<name>-<digest>/  experiment.toml  plan.json  ledger.db  rounds.jsonl  model.safetensors
                        environment.json  sensor.json  summary.json  compare.json  (checkpoint.npz while running)
+                       timing.json (local: it depends on the records)
 """
 
 from __future__ import annotations

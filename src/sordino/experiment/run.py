@@ -129,7 +129,8 @@ def run(
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
         summary |= adapter.exported(built.setup, model, folder)
         summary |= {"rounds_lost": _lost(ledger, plan), "sensor": None if report is None else report.counted()}
-        summary |= {"cpu_seconds": _whole(took, plan.experiment.count, before)}
+        # Apart from the summary: how long a training takes depends on the records that were drawn.
+        folder.write("timing.json", {"visibility": "local", "cpu_seconds": _whole(took, plan.experiment.count, before)})
         folder.finish(summary)
         if released is not None:  # the summary keeps them
             books.published(released_metrics.name_of(_name(plan)))

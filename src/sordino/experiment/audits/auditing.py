@@ -94,7 +94,7 @@ def choice(names: Sequence[str] = (), overrides: Sequence[str] = ()) -> Choice:
 
 def costs(audited: Audited, chosen: Choice) -> list[Cost]:
     """What the attacks would take, cheapest first."""
-    took = (audited.folder.read("summary.json") or {}).get("cpu_seconds")
+    took = (audited.folder.read("timing.json") or {}).get("cpu_seconds")
     found = []
     for name, attack in chosen.attacks.items():
         trainings = getattr(attack, "trainings", 0)
