@@ -12,7 +12,7 @@ chosen: they are filters.
 Source:
     Feldman and Zrnic (2020), arXiv:2008.11193, for Rényi filters at a fixed order; Whitehouse et al. (2023),
     arXiv:2203.05481, for zCDP; Smith and Thakurta (2022), arXiv:2210.17520, for μ² of Gaussians; Rogers et al. (2016),
-    arXiv:1605.08294, for pure ε. Bun and Steinke (2016), arXiv:1605.02065, proposition 1.4, for ε²/2.
+    arXiv:1605.08294, for pure ε. Bun and Steinke (2016), arXiv:1605.02065, for ε²/2.
 """
 
 from __future__ import annotations

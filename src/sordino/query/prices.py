@@ -9,7 +9,7 @@ discrete count under Laplace noise risks more at a Rényi order than the real li
 not exactly μ-GDP. So an "rdp" account is charged ρ, and a "gdp" account is refused.
 
 Source: Canonne, Kamath and Steinke (2020), arXiv:2004.00010, for ρ of the discrete Gaussian. Bun and Steinke (2016),
-arXiv:1605.02065, proposition 1.4, for ε²/2.
+arXiv:1605.02065, for ε²/2.
 """
 
 from __future__ import annotations

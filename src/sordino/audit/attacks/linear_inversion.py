@@ -28,7 +28,7 @@ class LinearInversion:
     Args:
         messages: How many are attacked.
 
-    Source: Phong et al. (2018), IEEE TIFS 13(5); Geiping et al. (2020), arXiv:2003.14053, proposition 3.1.
+    Source: Phong et al. (2018), IEEE TIFS 13(5); Geiping et al. (2020), arXiv:2003.14053.
     """
 
     example: ClassVar[Mapping[str, Any]] = {}

@@ -3,7 +3,7 @@
 With v of r guesses right out of m canaries, start at R = αv/m, H = α(r − v)/m; for i = v−1, …, 0 raise H to
 max(H, f̄(R)) and R by i/(r − i) times the rise; the curve f is refuted if R + H > r/m at the end. f̄(y) = f(1 − y).
 
-Source: Mahloujifar, Melis and Chaudhuri (2024), arXiv:2410.22235, algorithm 3.
+Source: Mahloujifar, Melis and Chaudhuri (2024), arXiv:2410.22235.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Under (ε, δ)-DP v is stochastically at most W + (rare failures), W ~ Bin(r, e^
 What makes it valid: the coins are independent (not exactly m/2 heads), r is fixed in advance or paid for by a share of
 the error (`tallies` lists the shares), and the guesses use no coin.
 
-Source: Steinke, Nasr and Jagielski (2023), arXiv:2305.08846, theorem 5.2 and appendix D.
+Source: Steinke, Nasr and Jagielski (2023), arXiv:2305.08846.
 """
 
 from __future__ import annotations
