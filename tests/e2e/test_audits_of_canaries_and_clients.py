@@ -121,13 +121,16 @@ def test_runs_without_a_step_on_records_say_so(table: Path) -> None:
         clients.subject(slopes)
 
 
-def test_crafted_clients_join_the_runs_own_rounds(table: Path) -> None:
+def test_crafted_clients_join_the_runs_own_rounds(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of 2,401 parameters, so that directions have room; the ledger of the run is left alone.
 
-    The run's noise is seeded: how far updates point the same way depends on where it leads the model.
+    The run's noise is seeded, and the same wherever the test runs (a plan, and so its noise, knows the path of its
+    data): how far updates point the same way depends on where noise leads the model.
     """
-    wide = ("model={mlp={hidden=[600]}}", "sampling={poisson={rate=0.5}}", "simulation.noise_seed=3")
-    audited = opened(table, *CLIENTS, *wide)
+    monkeypatch.chdir(table.parent)
+    wide = ("model={mlp={hidden=[600]}}", "sampling={poisson={rate=0.5}}")
+    fixed = ('data.table.path="patients.csv"', "simulation.noise_seed=5")
+    audited = opened(table, *CLIENTS, *wide, *fixed)
     before = audited.folder.ledger.read_bytes()
     subject = clients.subject(audited)
     assert attacked("cosine_canaries", subject).verdict is Verdict.HOLDS
