@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino.core.errors import ConfigError
-from sordino.federation.sampling import All, FixedSize, Poisson, RoundRobin, TruncatedPoisson
+from sordino.federation.sampling.drawn import FixedSize, Poisson, TruncatedPoisson
+from sordino.federation.sampling.scheduled import All, RoundRobin
 from sordino.privacy import events
 from sordino.privacy.noise import SeededNoise, SystemNoise
 
