@@ -169,8 +169,8 @@ class SystemNoise:
 class SeededNoise:
     """Reproducible noise for simulation. No privacy: whoever knows the seed can subtract it.
 
-    Each release has a stream of its own, derived from seed, transaction and the permit's serial, so that a resumed
-    run never draws one release's noise for another, nor do charges that take turns.
+    Each release has a stream of its own, derived from seed, transaction, payers and how many they drew before, so that
+    a resumed run never draws one release's noise for another, and a silo draws the same in a process of its own.
 
     Args:
         seed: Any whole number.
@@ -186,7 +186,7 @@ class SeededNoise:
         return hashlib.sha256(f"{self._seed}/{purpose}".encode()).digest()
 
     def _stream(self, permit: Permit) -> _Keystream:
-        return _Keystream(self._key(f"noise/{permit.txid}/{permit.serial}"))
+        return _Keystream(self._key(f"noise/{permit.txid}/{permit.stream}"))
 
     def normal(self, permit: Permit, std: float, size: int) -> Floats:
         _use(permit, test=True, scale=std)
@@ -198,6 +198,17 @@ class SeededNoise:
 
     def uniform(self, size: int) -> Floats:
         return self._coins.uniform(size)
+
+    def apart(self, label: str) -> SeededNoise:
+        """The same noise, with coins of their own: whoever else draws some, before or after, changes none of them."""
+        other = SeededNoise(self._seed)
+        other._coins = _Keystream(self._key(f"coins/{label}"))
+        return other
+
+
+def apart(source: NoiseSource, label: str) -> NoiseSource:
+    """A source whose seeded coins depend on nobody else's draws; any other source as it is."""
+    return source.apart(label) if isinstance(source, SeededNoise) else source
 
 
 def _use(permit: object, *, test: bool, scale: float) -> None:

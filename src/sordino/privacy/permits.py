@@ -9,6 +9,7 @@ exactly as many permits as were charged, so what ran cannot exceed what was acco
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,14 +32,19 @@ class Line:
 
 
 class Permit:
-    """The right to draw the noise of one release. Used up by the draw. `serial` counts a reservation's permits."""
+    """The right to draw the noise of one release. Used up by the draw.
 
-    __slots__ = ("_used", "serial", "test", "txid", "unit")
+    `serial` counts a reservation's permits. `stream` names the draw by who pays and their how many-eth it is: the same
+    whether a silo's reservation or one for all silos gives it, and different for any two draws of a charge.
+    """
 
-    def __init__(self, mint: object, txid: str, unit: Unit, serial: int, *, test: bool) -> None:
+    __slots__ = ("_used", "serial", "stream", "test", "txid", "unit")
+
+    def __init__(self, mint: object, txid: str, unit: Unit, serial: int, stream: str = "", *, test: bool) -> None:
         if mint is not _MINT:
             raise PrivacyError.about("permit", "cannot be made by hand", "take it from a ledger's reservation")
-        self.txid, self.unit, self.serial, self.test, self._used = txid, unit, serial, test, False
+        self.txid, self.unit, self.serial, self.stream, self.test = txid, unit, serial, stream, test
+        self._used = False
 
     def __setattr__(self, name: str, value: object) -> None:
         _set_once(self, name, value)
@@ -70,6 +76,7 @@ class Reservation:
         self._left = {(line.account, line.key): line.count for line in self.lines}
         self._units = {line.account: line.unit for line in self.lines}
         self._taken = 0
+        self._drawn: Counter[tuple[str, ...]] = Counter()
 
     def __setattr__(self, name: str, value: object) -> None:
         _set_once(self, name, value)
@@ -114,7 +121,9 @@ class Reservation:
         if unit is None:
             raise PrivacyError.about("reservation", "names no account that was charged", accounts=accounts)
         self._taken += 1
-        return Permit(_MINT, self.txid, unit, self._taken, test=self.test)
+        self._drawn[accounts] += 1
+        stream = json.dumps([*accounts, self._drawn[accounts]])
+        return Permit(_MINT, self.txid, unit, self._taken, stream, test=self.test)
 
 
 class Consented(Reservation):
@@ -150,7 +159,7 @@ class Consented(Reservation):
             shares.setdefault(id(self._parts[account]), []).append((account, key))
         for share in shares.values():
             self._parts[share[0][0]].take_each(share)
-        # The serial counts over all silos, so that no two of them share a stream of seeded noise.
+        # The coordinator's permit is the one that counts over all silos: no two of them share its serial.
         return self.own.take_each(charges)
 
 

@@ -26,11 +26,15 @@ class ClientAtCoordinator(Setting):
     def lines(self, cohort: Cohort) -> list[Line]:
         return self.setup.lines(cohort, 1)
 
+    def sent(self, client: int, start: Vector, plan: RoundPlan, reservation: Reservation | None) -> Update:
+        del reservation  # the coordinator draws the noise
+        return self.pipeline.client(plain_change(self.setup, client, start, plan), plan)
+
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
         setup = self.setup
 
         def work(client: int, start: Vector, announced: RoundPlan) -> Update:
-            return self.pipeline.client(plain_change(setup, client, start, announced), announced)
+            return self.sent(client, start, announced, None)
 
         def together(clients: Cohort, start: Vector, announced: RoundPlan) -> Iterator[Update]:
             for _, change in plain_changes(setup, clients, start, announced):

@@ -26,25 +26,28 @@ class ClientAtSilo(Setting):
     def lines(self, cohort: Cohort) -> list[Line]:
         return self.setup.lines(cohort, 1)
 
+    def sent(self, client: int, start: Vector, plan: RoundPlan, reservation: Reservation | None) -> Update:
+        return self._noised(client, plain_change(self.setup, client, start, plan), plan, paid(reservation))
+
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
         setup, charge = self.setup, paid(reservation)
 
-        def sent(client: int, change: Update, announced: RoundPlan) -> Update:
-            update = self.pipeline.client(change, announced)
-            own = self.pipeline.total(iter([update]), announced, setup.layout.size, setup.unit)
-            return Update(vector=setup.door([setup.account(client)], charge)(own))
-
         def work(client: int, start: Vector, announced: RoundPlan) -> Update:
-            return sent(client, plain_change(setup, client, start, announced), announced)
+            return self.sent(client, start, announced, charge)
 
         def together(clients: Cohort, start: Vector, announced: RoundPlan) -> Iterator[Update]:
             for client, change in plain_changes(setup, clients, start, announced):
-                yield sent(client, change, announced)
+                yield self._noised(client, change, announced, charge)
 
         fits = setup.stack is not None and setup.stack.layout == setup.layout
         updates = setup.engine.run(plan, cohort, model, work, together if fits else None)
         total: Vector = Sum().reduce(updates, setup.layout.size).vector.astype("float32")
         return total
+
+    def _noised(self, client: int, change: Update, plan: RoundPlan, charge: Reservation) -> Update:
+        setup, update = self.setup, self.pipeline.client(change, plan)
+        own = self.pipeline.total(iter([update]), plan, setup.layout.size, setup.unit)
+        return Update(vector=setup.door([setup.account(client)], charge)(own))
 
     def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:
         return released / plan.expected, self

@@ -14,6 +14,7 @@ from sordino.experiment.people import contributors
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
 from sordino.local.trainers.dpsgd import train_private
 from sordino.local.trainers.plans import GroupSteps, PrivateSteps
+from sordino.privacy.noise import NoiseSource, apart
 from sordino.privacy.permits import Line, Reservation
 
 if TYPE_CHECKING:
@@ -32,14 +33,18 @@ class RecordAtSilo(Setting):
     def lines(self, cohort: Cohort) -> list[Line]:
         return self.setup.lines(cohort, self.setup.experiment.local.steps)
 
+    def sent(self, client: int, start: Vector, plan: RoundPlan, reservation: Reservation | None) -> Update:
+        change = _change(self.setup, client, start, plan, paid(reservation))
+        return Update(vector=self.setup.plan.weights[client] * change)
+
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
         setup, charge = self.setup, paid(reservation)
 
         def work(client: int, start: Vector, announced: RoundPlan) -> Update:
-            return Update(vector=setup.plan.weights[client] * _change(setup, client, start, announced, charge))
+            return self.sent(client, start, announced, charge)
 
-        def together(clients: Cohort, start: Vector, _: RoundPlan) -> Iterator[Update]:
-            for client, change in _side_by_side(setup, [int(client) for client in clients], start, charge):
+        def together(clients: Cohort, start: Vector, announced: RoundPlan) -> Iterator[Update]:
+            for client, change in _side_by_side(setup, [int(client) for client in clients], start, announced, charge):
                 yield Update(vector=setup.plan.weights[client] * change)
 
         fits = setup.twin is not None and not setup.experiment.groups and setup.twin.layout == setup.layout
@@ -58,7 +63,7 @@ def _change(setup: Setup, client: int, start: Vector, plan: RoundPlan, reservati
             begin,
             steps_of(setup, client),
             release=setup.exit(client, reservation),
-            source=setup.source,
+            source=coins_of(setup, client, plan),
             objective=setup.objective,
             engine=setup.clipping,
             labels=silo.group,
@@ -67,7 +72,7 @@ def _change(setup: Setup, client: int, start: Vector, plan: RoundPlan, reservati
 
 
 def _side_by_side(
-    setup: Setup, clients: Sequence[int], start: Vector, reservation: Reservation
+    setup: Setup, clients: Sequence[int], start: Vector, plan: RoundPlan, reservation: Reservation
 ) -> Iterator[tuple[int, Vector]]:
     """Every client's released change, in any order."""
     from sordino.local.cohort.private import Silo, train_private_many
@@ -76,9 +81,15 @@ def _side_by_side(
     doors = [setup.door([setup.account(client)], reservation) for client in clients]
     # Permits are taken silo by silo, as if one trained after another: seeded noise is then the same.
     releases = [door.ahead(steps.steps) for door, steps in zip(doors, plans, strict=True)]
-    silos = [Silo(*parts) for parts in zip(setup.members(clients), plans, releases, strict=True)]
+    coins = [coins_of(setup, client, plan) for client in clients]
+    silos = [Silo(*parts) for parts in zip(setup.members(clients), plans, releases, coins, strict=True)]
     for i, change in train_private_many(cast("Twin", setup.twin), silos, start, setup.objective, setup.source):
         yield clients[i], change
+
+
+def coins_of(setup: Setup, client: int, plan: RoundPlan) -> NoiseSource:
+    """Where the coins of a client's batches come from: seeded ones are the client's and the round's own."""
+    return apart(setup.source, f"{plan.round}/{client}")
 
 
 def steps_of(setup: Setup, client: int) -> PrivateSteps:

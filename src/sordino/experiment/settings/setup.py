@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.core.errors import PrivacyError
+from sordino.core.errors import EngineError, PrivacyError
 from sordino.core.types import RoundPlan, Unit, Update, Vector
 from sordino.experiment import accounts as paying
 from sordino.experiment.config import Experiment
@@ -201,6 +201,20 @@ class Setting(Protocol):
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
         """Train and release. What comes back is public: it is committed, then published."""
         ...
+
+    def sent(self, client: int, start: Vector, plan: RoundPlan, reservation: Reservation | None) -> Update:  # noqa: ARG002 - for those that do
+        """What one client sends in a round, in whatever process it lives.
+
+        Args:
+            client: Its position.
+            start: The model. Shape (d,).
+            plan: The round.
+            reservation: The charge that covers its releases, where it draws the noise itself.
+
+        Raises:
+            EngineError: Nothing that one client sends by itself would be right.
+        """
+        raise EngineError.about("setting", "has clients that only together send something", "run it in one process")
 
     def settle(self, released: Vector, plan: RoundPlan) -> tuple[Vector, Setting]:  # noqa: ARG002 - for those that do
         """The mean change for the strategy, and the setting for the next round. Post-processing only."""

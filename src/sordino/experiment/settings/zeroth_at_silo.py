@@ -9,6 +9,7 @@ from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
 from sordino.local.trainers.plans import ZerothSteps
 from sordino.local.trainers.zeroth import Directions, replay, train_zeroth
+from sordino.privacy.noise import apart
 from sordino.privacy.permits import Line, Reservation
 
 
@@ -27,13 +28,15 @@ class ZerothAtSilo(Setting):
     def lines(self, cohort: Cohort) -> list[Line]:
         return self.setup.lines(cohort, self.setup.experiment.local.steps)
 
+    def sent(self, client: int, start: Vector, plan: RoundPlan, reservation: Reservation | None) -> Update:
+        return Update(vector=self.setup.plan.weights[client] * self._slopes(client, start, plan, paid(reservation)))
+
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
         setup, charge = self.setup, paid(reservation)
         local = setup.experiment.local
 
         def work(client: int, start: Vector, announced: RoundPlan) -> Update:
-            slopes = self._slopes(client, start, announced, charge)
-            return Update(vector=setup.plan.weights[client] * slopes)
+            return self.sent(client, start, announced, charge)
 
         updates = setup.engine.run(plan, cohort, model, work)
         return setup.mean(updates, local.steps * local.directions, plan)
@@ -53,7 +56,7 @@ class ZerothAtSilo(Setting):
             zeroth_steps_of(setup, client),
             self._directions(plan),
             release=setup.door([setup.account(client)], reservation),
-            source=setup.source,
+            source=apart(setup.source, f"{plan.round}/{client}"),
         ).ravel()
 
     def _directions(self, plan: RoundPlan) -> Directions:

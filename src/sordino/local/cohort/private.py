@@ -40,11 +40,13 @@ class Silo:
         member: Its records.
         plan: What it does; the number of steps is the cohort's.
         release: Adds its noise; the caller has reserved `plan.steps` releases.
+        coins: For its batches; left out, the cohort's.
     """
 
     member: Member
     plan: PrivateSteps
     release: Release
+    coins: NoiseSource | None = None
 
 
 def train_private_many(
@@ -72,7 +74,7 @@ def train_private_many(
     """
     if any(silo.plan.unit is not Unit.RECORD for silo in silos):
         raise PrivacyError.about("cohort", "stacks records only", 'use cohort = "loop"', unit="user")
-    rows = [[_draw(silo, source) for _ in range(silo.plan.steps)] for silo in silos]
+    rows = [[_draw(silo, silo.coins or source) for _ in range(silo.plan.steps)] for silo in silos]
     starts = np.broadcast_to(np.asarray(start, dtype=np.float32), (len(silos), twin.layout.size))
     most = max((len(each) for drawn in rows for each in drawn), default=1)
     for bucket in buckets([silo.member.records for silo in silos], max(1, most), twin.layout.size):
