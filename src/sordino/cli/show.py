@@ -59,6 +59,8 @@ def show_plan(plan: dict[str, Any]) -> None:
         f"  noise         {plan['mechanism']}, multiplier {plan['noise_multiplier']:.5g}; {plan['rounds']} rounds, "
         f"sampling rate {plan['sampling_rate']:.4g}"
     )
+    if plan.get("asynchronous"):
+        _asynchronous(plan["asynchronous"])
     click.echo(f"  accountant    {plan['accountant']}")
     console.print(_guarantee(plan), _silos(plan), _attack(plan), _composition(plan))
     outlook = plan["signal_to_noise"]
@@ -77,6 +79,17 @@ def show_plan(plan: dict[str, Any]) -> None:
             "a person's number of silos is not declared, so all silos are composed; "
             "if people are in one silo only, set privacy.silos_per_person = 1"
         )
+
+
+def _asynchronous(rounds: dict[str, Any]) -> None:
+    """What a round is where nobody waits for anybody."""
+    part, age = rounds["participations"], rounds["age"]
+    click.echo(
+        f"  rounds        asynchronous: one per {rounds['buffer']} updates, {rounds['concurrency']} clients at work; "
+        f"models are {age['mean']:.3g} rounds old, {age['most']} at most\n"
+        f"  participates  a client at most {part['most']} times (cap {part['cap']}), {part['mean']:.3g} on average; "
+        "who arrives when is public, so nothing is amplified"
+    )
 
 
 def show_result(summary: dict[str, Any], *, fresh: bool, resumed_at: int = 0) -> None:

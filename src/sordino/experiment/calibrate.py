@@ -25,6 +25,9 @@ from sordino.privacy import calibration, events
 if TYPE_CHECKING:
     from sordino.privacy.events import Events
 
+UNUSED = 1.0
+"""Noise multiplier of an account that no round of the plan touches."""
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -79,12 +82,18 @@ class Calibration:
                 found[shape] = self._noise_for(account)
             result.append(found[shape])
         shared = self.experiment.privacy.noise_at is not NoiseAt.SILO
-        return [max(result)] * len(result) if shared else result
+        if not shared:
+            return result
+        paid = [z for account, z in zip(self.accounts, result, strict=True) if self._pays(account)]
+        return [max(paid, default=UNUSED)] * len(result)
+
+    def _pays(self, account: Account) -> bool:
+        return releases(self.experiment, account.client, self.pricing.clients, self.experiment.count) > 0
 
     def _noise_for(self, account: Account) -> float:
         limit = self._limit(account)
-        if not releases(self.experiment, account.client, self.pricing.clients, self.experiment.count):
-            return 1.0
+        if not self._pays(account):
+            return UNUSED
         return calibration.calibrate_noise(
             lambda z: self.pricing.events(account.client, z),
             limit,

@@ -109,6 +109,7 @@ class RunFolder:
         """The checkpoint: public state only, so it may lie about."""
         arrays = {f"server.{k}": v for k, v in state.server.to_arrays().items()}
         arrays |= {f"average.{k}": v for k, v in state.average.to_arrays().items()}
+        arrays |= {f"version.{number}": model for number, model in state.versions.items()}
         meta = json.dumps({"round": state.round, "memory": state.memory}).encode()
         arrays["meta"] = np.frombuffer(meta, dtype=np.uint8)
         temporary = self.path / "checkpoint.npz.part"
@@ -132,6 +133,7 @@ class RunFolder:
                 average=TailState.from_arrays(_under("average.", part)),
                 memory=meta["memory"],
                 round=meta["round"],
+                versions={int(number): model for number, model in _under("version.", part).items()},
             )
         except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
             raise _damaged(file) from None

@@ -18,7 +18,7 @@ from sordino.core.errors import BudgetRefused, ConfigError
 from sordino.core.registry import Registry, single
 from sordino.core.types import Adjacency, Unit
 from sordino.experiment import accounts as paying
-from sordino.experiment import blocks, config
+from sordino.experiment import asynchrony, blocks, config
 from sordino.experiment.calibrate import Calibration
 from sordino.experiment.canaries import Cost, cost
 from sordino.experiment.config import FIT, Experiment
@@ -94,6 +94,7 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
     """
     _check_parts(experiment)
     blocks.check(experiment, population)
+    asynchrony.check(experiment, population)
     size, noised = blocks.parameters(experiment, population)
     if experiment.privacy.non_private:
         return _non_private(experiment, population, size)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sordino.core.types import Unit
 from sordino.experiment import accounts as paying
-from sordino.experiment import config, released_metrics
+from sordino.experiment import asynchrony, config, released_metrics
 from sordino.experiment.plan import Plan
 from sordino.privacy.comparison import composition_table
 
@@ -59,6 +59,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             "run": finite(plan.forecast.run),
             "verdict": plan.forecast.verdict,
         },
+        "asynchronous": asynchrony.facts(plan),
         "people": _people(plan),
         "canaries": _canaries(plan),
         "metric_release": released_metrics.planned(plan),

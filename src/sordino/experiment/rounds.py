@@ -6,14 +6,16 @@ reserve ──► release (noise) ──► commit with bytes ──► step ─
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan, Vector
 from sordino.experiment import accounts as paying
+from sordino.experiment import asynchrony
 from sordino.experiment.settings import Setting, Setup
 from sordino.federation.averaging import TailAverage, TailState
 from sordino.federation.strategies import ServerState, Strategy
@@ -22,12 +24,16 @@ from sordino.privacy.permits import Line, Reservation
 
 @dataclass(frozen=True)
 class State:
-    """Everything public that the next round depends on. `memory` is the setting's, such as an adapted clip."""
+    """Everything public that the next round depends on. `memory` is the setting's, such as an adapted clip.
+
+    `versions` are models of earlier rounds, by round, that clients of asynchronous rounds are still at work on.
+    """
 
     server: ServerState
     average: TailState
     memory: dict[str, Any]
     round: int = 0
+    versions: Mapping[int, Vector] = field(default_factory=dict)
 
 
 class Books(Protocol):
@@ -97,7 +103,7 @@ class Loop:
             try:
                 state, setting = self._round(number, state, setting)
             except Lost:
-                state = replace(state, round=number + 1)
+                state = replace(state, round=number + 1, versions=asynchrony.kept(self.setup, state))
                 self.save(state)
             self.seen(state)
         return state
@@ -118,6 +124,11 @@ class Loop:
                 released: Vector = np.frombuffer(artefact, dtype=np.float32)
             else:
                 cohort = sampler.draw(len(self.setup.population), number, self.setup.source)
+                if np.unique(cohort).size < cohort.size:
+                    raise PrivacyError.about(
+                        "sampling", "names a client twice, which could move the sum twice as far", round=number
+                    )
+                setting = setting.at(asynchrony.delayed(setup, state))
                 reservation = self.books.reserve(txid, number, setting.lines(cohort))
                 released = setting.release(plan, cohort, model, reservation)
                 self.books.commit(reservation, released.astype(np.float32).tobytes())
@@ -126,7 +137,8 @@ class Loop:
         server = self.strategy.step(state.server, part.spread(mean))
         server = replace(server, model=part.stepped(state.server.model, server.model))
         average = self.average.step(state.average, server.model, plan)
-        state = State(server, average, setting.memory(), number + 1)
+        versions = asynchrony.kept(self.setup, state)
+        state = State(server, average, setting.memory(), number + 1, versions)
         self.save(state)
         self.books.published(txid)
         return state, setting

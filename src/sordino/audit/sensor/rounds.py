@@ -30,6 +30,7 @@ LAWS: Mapping[str, Sampling] = {
     "fixed_size": "fixed",
     "all": "all",
     "round_robin": "turns",
+    "buffered": "arrivals",
 }
 """What a sampler's cohorts look like to an observer."""
 

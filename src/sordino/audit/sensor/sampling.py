@@ -26,12 +26,15 @@ def all_checks(joined: NDArray[np.bool_], declared: Declared) -> Iterator[Measur
         yield _exactly("sampling rate", joined.sum(1), n, "join")
         return
     sizes = joined.sum(1)
-    if declared.sampling in {"fixed", "turns"}:
+    if declared.sampling in {"fixed", "turns", "arrivals"}:
         yield _exactly("batch-size law", sizes, declared.size or n, "join")
     if declared.sampling == "turns":
         counts = joined.sum(0)
         spread = int(counts.max() - counts.min())
         yield Measured("participation law", float(spread <= 1), f"canaries join {spread} times more or less often")
+        return
+    if declared.sampling == "arrivals":  # whoever is at work does not come: coins say nothing of that
+        yield from rate(joined, declared.rate(n))
         return
     if declared.sampling == "truncated":
         most = int(sizes.max())

@@ -19,9 +19,9 @@ from sordino.core.types import Adjacency
 
 Floats: TypeAlias = NDArray[np.float64]
 
-Sampling: TypeAlias = Literal["poisson", "truncated", "fixed", "all", "turns", "each alone"]
-"""Who joins a step: independent coins; the same, cut at a cap; a set of fixed size; everybody; a public order; or
-every canary's release is a message of its own."""
+Sampling: TypeAlias = Literal["poisson", "truncated", "fixed", "all", "turns", "arrivals", "each alone"]
+"""Who joins a step: independent coins; the same, cut at a cap; a set of fixed size; everybody; a public order; so
+many, as they arrive; or every canary's release is a message of its own."""
 
 ORDINARY = 0.9
 """Gain of a record that is not clipped: its gradient is a little shorter than the bound."""
@@ -113,7 +113,7 @@ class Declared:
 
     def rate(self, canaries: int) -> Floats:
         """Each canary's rate, shape (n,): what a fixed size or a cap makes of it, where there is one."""
-        if self.size is not None and self.sampling in {"fixed", "turns"}:
+        if self.size is not None and self.sampling in {"fixed", "turns", "arrivals"}:
             return np.full(canaries, self.size / canaries)
         rates = np.resize(np.asarray(self.rates, np.float64), canaries)
         if self.size is None or self.sampling != "truncated":

@@ -34,6 +34,9 @@ RATE = 0.2
 SIZE = 2
 """Clients of a cohort of fixed size, and the cap of one that is cut."""
 
+MANY = 10**6
+"""How often a client of asynchronous rounds may take part: no run of the sensor is that long."""
+
 SILOS = 2
 """Silos that protect records; with noise at the silo both hold all canaries, at the sum half of them each."""
 
@@ -80,9 +83,11 @@ def sampling_of(experiment: Experiment) -> dict[str, Any]:
     if experiment.privacy.unit is not Unit.CLIENT or experiment.privacy.noise_at is NoiseAt.SILO:
         return {"all": {}}
     name, options = single("sampling", experiment.sampling)
-    sized: dict[str, float] = {key: value for key, value in (("size", SIZE), ("cap", SIZE)) if key in options}
+    sized: dict[str, Any] = {key: value for key, value in (("size", SIZE), ("cap", SIZE)) if key in options}
     if "rate" in options:
         sized["rate"] = max(float(options["rate"]), RATE)
+    if name == "buffered":  # all canaries come often enough to be seen, and count alike however old their model is
+        return {name: options | sized | {"per_client": MANY, "staleness": "constant"}}
     return {name: sized}
 
 

@@ -1,0 +1,110 @@
+"""Asynchronous rounds in the loop: which models are kept for clients still at work, and what cannot run so.
+
+round t:  the clients of its buffer started from the models of rounds v ≤ t   (a public schedule)
+each trains from its own model ──► clip ──► times s(t − v) ≤ 1 ──► sum, noise, divided by the buffer
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sordino.core.errors import ConfigError
+from sordino.core.registry import single
+from sordino.core.types import NoiseAt
+from sordino.experiment import accounts as paying
+from sordino.experiment.config import FIT, Experiment
+from sordino.federation.delayed import Delayed
+from sordino.federation.pipeline import Pipeline
+from sordino.federation.sampling.buffered import Buffered
+from sordino.local.models import active_names, models
+
+if TYPE_CHECKING:
+    from sordino.core.types import Vector
+    from sordino.experiment.plan import Plan
+    from sordino.experiment.population import Population
+    from sordino.experiment.rounds import State
+    from sordino.experiment.settings import Setup
+
+
+def check(experiment: Experiment, population: Population) -> None:
+    """Refuse asynchronous rounds where something is bound to one round that all clients share.
+
+    Raises:
+        ConfigError: The sampling is `buffered`, and something else of the experiment is not offered with it.
+    """
+    if not isinstance(paying.sampler_of(experiment), Buffered):
+        return
+    if experiment.rounds == FIT:
+        raise ConfigError.about("experiment", "cannot be found for asynchronous rounds", "give a number", rounds=FIT)
+    if experiment.privacy.noise_at is NoiseAt.SUM:
+        raise ConfigError.about(
+            "privacy", "sums gradients at one model", 'use noise_at = "silo" with asynchronous rounds', noise_at="sum"
+        )
+    if experiment.local.method == "zeroth_order":
+        raise ConfigError.about(
+            "local",
+            "shares the directions of a round",
+            'use "gradient" with asynchronous rounds',
+            method="zeroth_order",
+        )
+    if Pipeline.from_tables(experiment.stages).wire_size(1) != 1:
+        raise ConfigError.about(
+            "stages",
+            "learn from a round in which all clip alike",
+            "use clip with asynchronous rounds",
+            stages=[name for table in experiment.stages for name in table],
+        )
+    _check_adapter(experiment, population)
+
+
+def _check_adapter(experiment: Experiment, population: Population) -> None:
+    """Whoever started rounds ago trains the same parameters as all others."""
+    name, options = single("model", experiment.model)
+    model, n = models.build(name, options, f"model.{name}"), len(population)
+    if not hasattr(model, "trained"):
+        return
+    everything = tuple(name for name, _ in model.shapes(population.spec))
+    if any(active_names(model, everything, r, c, n) != everything for r in (0, 1) for c in range(n)):
+        raise ConfigError.about(
+            "model.adapter", "takes turns in what it trains", "use one that always trains all, as rounds overlap"
+        )
+
+
+def delayed(setup: Setup, state: State) -> Setup:
+    """The setup of a round, whose engine gives every client the model that it started from."""
+    sampler = paying.sampler_of(setup.experiment)
+    if not isinstance(sampler, Buffered):
+        return setup
+    flush = sampler.flush(len(setup.population), state.round)
+    return replace(setup, engine=Delayed(setup.engine, flush.versions, state.versions, sampler.discount))
+
+
+def kept(setup: Setup, state: State) -> dict[int, Vector]:
+    """The models, by round up to the state's, that clients still at work started from: no more are remembered."""
+    sampler = paying.sampler_of(setup.experiment)
+    if not isinstance(sampler, Buffered):
+        return {}
+    needed = sampler.needed(len(setup.population), state.round, setup.experiment.count)
+    known = {**state.versions, state.round: state.server.model}
+    return {version: model for version, model in known.items() if version in needed}
+
+
+def facts(plan: Plan) -> dict[str, Any] | None:
+    """What a plan says of its asynchronous rounds, all public: for `plan_json`."""
+    experiment, n = plan.experiment, len(plan.clients)
+    sampler = paying.sampler_of(experiment)
+    if not isinstance(sampler, Buffered):
+        return None
+    ages = sampler.ages(n, experiment.count)
+    counts = sampler.participations(n, experiment.count)
+    return {
+        "buffer": sampler.size,
+        "concurrency": sampler.concurrency,
+        "participations": {"cap": sampler.per_client, "most": int(counts.max()), "mean": float(counts.mean())},
+        "age": {"mean": float(ages.mean()), "most": int(ages.max())},
+        "weight": float(np.mean([sampler.discount(int(age)) for age in ages.ravel()])),
+        "duration": sampler.flush(n, experiment.count - 1).time,
+    }

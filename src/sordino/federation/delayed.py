@@ -1,0 +1,54 @@
+"""An engine whose clients may have started rounds ago: each has its own model, and old updates weigh less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.core.errors import PrivacyError
+from sordino.core.types import RoundPlan, Update, Vector
+from sordino.federation.engines import Engine, Together, Work
+
+
+@dataclass(frozen=True, eq=False)
+class Delayed(Engine):
+    """Hand every client the model and the round that it started from, and shrink what it sends by its age.
+
+    What a client sends is clipped, or noised, before it is shrunk. The weight is a public number of at most 1, so the
+    bound of an update holds after it as before.
+
+    Args:
+        inner: Carries the messages.
+        versions: The round that each client of the cohort started in. Shape of the cohort.
+        models: The models of those rounds but the current one.
+        discount: Weight of an update of so many rounds' age, in (0, 1].
+
+    Source:
+        Nguyen et al. (2022), arXiv:2106.06639.
+    """
+
+    example: ClassVar[Mapping[str, Any]] = {}
+    inner: Engine
+    versions: NDArray[np.int64]
+    models: Mapping[int, Vector]
+    discount: Callable[[int], float]
+
+    def run(
+        self, plan: RoundPlan, cohort: NDArray[np.int64], model: Vector, work: Work, together: Together | None = None
+    ) -> Iterator[Update]:
+        for version in np.unique(self.versions).tolist():
+            weight = self.discount(plan.round - version)
+            if not 0 < weight <= 1:
+                raise PrivacyError.about(
+                    "staleness",
+                    "must lie in (0, 1]: a longer update moves the sum further than its bound",
+                    weight=weight,
+                )
+            start = model if version == plan.round else self.models[version]
+            announced = replace(plan, round=version)
+            for update in self.inner.run(announced, cohort[self.versions == version], start, work, together):
+                yield replace(update, vector=(update.vector * weight).astype(update.vector.dtype))
