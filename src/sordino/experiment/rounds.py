@@ -119,7 +119,7 @@ class Loop:
             # A crash between reserve and commit: the charge is lost, the noise may have been drawn, so never again.
             raise Lost
         with self.setup.training(part, state.server.model) as (setup, model):
-            setting = setting.at(setup)
+            setting = setting.at(setup).seeing(state.server.model)
             if isinstance(artefact, bytes):
                 released: Vector = np.frombuffer(artefact, dtype=np.float32)
             else:

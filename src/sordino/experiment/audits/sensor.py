@@ -243,7 +243,7 @@ class Rehearsals:
 
 
 @dataclass(frozen=True)
-class Listening:
+class Listening(Engine):
     """An engine whose messages are overheard: they were released before they were sent."""
 
     inner: Engine

@@ -23,6 +23,9 @@ class ClientAtCoordinator(Setting):
     setup: Setup
     pipeline: Pipeline
 
+    def wire_size(self) -> int:
+        return self.pipeline.wire_size(self.setup.layout.size)
+
     def lines(self, cohort: Cohort) -> list[Line]:
         return self.setup.lines(cohort, 1)
 

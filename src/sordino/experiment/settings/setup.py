@@ -20,7 +20,7 @@ from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
 from sordino.experiment.settings.parts import Part, part_of
 from sordino.federation.aggregators.sum import Sum
-from sordino.federation.engines import Engine
+from sordino.federation.engines import Announced, Engine
 from sordino.federation.pipeline import Pipeline
 from sordino.local.models import Model, active_names
 from sordino.privacy import events
@@ -193,6 +193,15 @@ class Setting(Protocol):
     def at(self, setup: Setup) -> Setting:
         """The same setting over another setup: some of the parameters."""
         return cast("Setting", replace(cast("Any", self), setup=setup))
+
+    def seeing(self, model: Vector) -> Setting:
+        """The same setting for a round that starts from this whole model: an engine may have to send it."""
+        announced = Announced(model, self.memory(), self.wire_size())
+        return self.at(replace(self.setup, engine=self.setup.engine.seeing(announced)))
+
+    def wire_size(self) -> int:
+        """Length of what a client sends."""
+        return self.setup.layout.size
 
     def lines(self, cohort: Cohort) -> list[Line]:
         """What this round must charge before anything is drawn."""

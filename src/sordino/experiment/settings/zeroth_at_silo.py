@@ -25,6 +25,9 @@ class ZerothAtSilo(Setting):
 
     setup: Setup
 
+    def wire_size(self) -> int:
+        return self.setup.experiment.local.steps * self.setup.experiment.local.directions
+
     def lines(self, cohort: Cohort) -> list[Line]:
         return self.setup.lines(cohort, self.setup.experiment.local.steps)
 

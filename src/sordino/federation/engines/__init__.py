@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
@@ -16,6 +17,21 @@ Work: TypeAlias = Callable[[int, Vector, RoundPlan], Update]
 
 Together: TypeAlias = Callable[[NDArray[np.int64], Vector, RoundPlan], Iterable[Update]]
 """What several clients do in a round, side by side: the same updates as `Work` gives one by one, in any order."""
+
+
+@dataclass(frozen=True)
+class Announced:
+    """What a round starts from, besides its plan. All of it is released.
+
+    Args:
+        model: The whole model, also where a round trains a part of it. Shape (d,).
+        memory: What the setting has learnt so far, JSON-able.
+        size: Length of what a client sends.
+    """
+
+    model: Vector
+    memory: Mapping[str, Any]
+    size: int
 
 
 class Engine(Protocol):
@@ -36,6 +52,10 @@ class Engine(Protocol):
             together: The same for several clients, for engines that have them in one process.
         """
         ...
+
+    def seeing(self, announced: Announced) -> Engine:  # noqa: ARG002 - for those that send it
+        """The engine for a round that starts from this."""
+        return self
 
 
 engines: registry.Registry[Engine] = registry.Registry("engine")

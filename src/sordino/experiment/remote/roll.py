@@ -1,0 +1,114 @@
+"""Who is where: a site's address is believed when the site has signed a number drawn for the occasion."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sordino.core.errors import EngineError, SordinoError, VerificationError
+from sordino.experiment.site.member import GREETING
+from sordino.federation.post import Letter, Post, opened
+from sordino.ledger.keys import VerifyKey
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What a site says of itself.
+
+    Args:
+        seen: How many events of the coordinator's ledger it has seen.
+        note: The last checkpoint that it keeps; empty if none.
+        handed: The run's charges that it has handed over.
+    """
+
+    seen: int
+    note: str
+    handed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Roll:
+    """The sites of a federation, as far as they have been found.
+
+    Args:
+        post: Carries letters.
+        keys: Every site's public key, by its name.
+        timeout: How long to wait for an answer that costs no training, in seconds.
+        addresses: Where each site was found.
+    """
+
+    post: Post
+    keys: Mapping[str, VerifyKey]
+    timeout: float = 60.0
+    addresses: dict[str, str] = field(default_factory=dict)
+
+    def greet(self, names: Iterable[str], run: str, origin: str) -> dict[str, Greeting]:
+        """Ask whoever is there who they are; those of the names that answered, with what they say."""
+        wanted, nonce = set(names), os.urandom(32)
+        taken = {address for name, address in self.addresses.items() if name not in wanted}
+        letter = Letter("hello", {"run": run, "origin": origin, "nonce": nonce})
+        letters = {address: letter for address in self.post.present() if address not in taken}
+        found = {}
+        for address, answer in self.post.ask(letters, self.timeout):
+            try:
+                name, greeting = self._believed(opened(answer, "hello", address), nonce)
+            except SordinoError:
+                continue  # somebody else's node, or one that lies about its name: not one of ours
+            if name in wanted:
+                self.addresses[name] = address
+                found[name] = greeting
+        return found
+
+    def gather(self, names: Iterable[str], run: str, origin: str, *, wait: float) -> dict[str, Greeting]:
+        """Greet until all of the names have answered.
+
+        Raises:
+            EngineError: Some have not within `wait` seconds.
+        """
+        missing, found, end = set(names), {}, time.monotonic() + wait
+        while missing:
+            answered = self.greet(missing, run, origin)
+            found |= answered
+            missing -= answered.keys()
+            if missing and time.monotonic() > end:
+                raise EngineError.about(
+                    "run",
+                    f"have not answered within {wait:g} s",
+                    "are they running, and are their keys and names known here? `sordino deploy check`",
+                    sites=sorted(missing),
+                )
+            if missing:
+                time.sleep(min(1.0, max(0.0, end - time.monotonic())))
+        return found
+
+    def ask(self, letters: Mapping[str, Letter]) -> dict[str, Letter]:
+        """The answers to letters by site, refusals raised.
+
+        Raises:
+            SordinoError: A site refuses; its own error with its name.
+            EngineError: A site does not answer.
+        """
+        by_address = {self.addresses[name]: name for name in letters}
+        answers = {}
+        for address, answer in self.post.ask({a: letters[name] for a, name in by_address.items()}, self.timeout):
+            name = by_address[address]
+            answers[name] = opened(answer, letters[name].action, name)
+        silent = sorted(letters.keys() - answers.keys())
+        if silent:
+            raise EngineError.about("run", f"have not answered within {self.timeout:g} s", sites=silent)
+        return answers
+
+    def _believed(self, answer: Letter, nonce: bytes) -> tuple[str, Greeting]:
+        name = answer.text("silo")
+        if name not in self.keys:
+            raise VerificationError.about("hello", "is no site of this federation", site=name)
+        self.keys[name].verify(GREETING + nonce, answer.text("signature"))
+        handed = tuple(str(txid) for txid in json.loads(answer.text("handed")))
+        return name, Greeting(answer.number("seen"), answer.text("note"), handed)
+
+
+Telling = Callable[[str], None]
+"""Told in words what happens at the sites, for whoever runs the experiment."""

@@ -1,0 +1,240 @@
+"""A silo's answers to its coordinator: its own rules, ledger, data and noise decide, whatever the letter says.
+
+hello ─► who I am, what I have seen          join ─► plan checked and admitted, model loaded once
+train ─► reserve here, train, keep, hand over, send      forfeit ─► count as spent, never draw      leave ─► the end
+
+Only this reads the silo's records. What leaves is a released update with a signed grant, or the reason for none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sordino.audit.sensor.start import require
+from sordino.core import tables
+from sordino.core.errors import EngineError, PrivacyError
+from sordino.core.types import RoundPlan, Vector
+from sordino.experiment import accounts as paying
+from sordino.experiment.approval import terms_of
+from sordino.experiment.audits import sensor
+from sordino.experiment.build import build
+from sordino.experiment.config import Experiment
+from sordino.experiment.plan import make_plan
+from sordino.experiment.population import load
+from sordino.experiment.settings import Setting, Setup, setting_of
+from sordino.experiment.site.outbox import Kept, Outbox
+from sordino.federation.post import Letter, refusal
+from sordino.ledger import Claim
+from sordino.ledger.approval import Approval
+from sordino.ledger.checkpoints import Growth
+from sordino.ledger.grants import Request
+from sordino.ledger.silo import SiloLedger
+
+GREETING = b"sordino hello\n"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A run that the silo takes part in.
+
+    Args:
+        setup: Its fixed parts, with the silo's own records and the loaded model.
+        setting: How it releases.
+        client: The silo's position.
+        fence: The coordinator's.
+    """
+
+    setup: Setup
+    setting: Setting
+    client: int
+    fence: int
+
+    @property
+    def run(self) -> str:
+        """Its name in ledgers."""
+        return self.setup.plan.run
+
+    def txid(self, number: int) -> str:
+        """The name of a round's charge."""
+        return f"{self.run}/{number}"
+
+    def request(self, number: int) -> Request:
+        """What a round charges here: worked out from the plan, not read from a letter."""
+        lines = self.setting.lines(np.array([self.client]))
+        return Request(self.txid(number), self.run, number, self.setup.plan.digest, self.fence, tuple(lines))
+
+
+class Member:
+    """A silo that answers letters, one at a time.
+
+    Args:
+        silo: Its ledger, key and rules.
+        folder: Its own; released updates wait there, and a run's model and local figures end there.
+        data: Options of the data set that hold here, whatever the experiment says: its path above all.
+        say: Told each step, for the silo's own log: public facts only.
+    """
+
+    def __init__(
+        self,
+        silo: SiloLedger,
+        folder: Path,
+        *,
+        data: Mapping[str, Any] | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.silo, self.folder, self._data, self._say = silo, folder, dict(data or {}), say
+        self._outbox = Outbox(folder / "outbox")
+        self._joined: dict[str, Joined] = {}
+        self._prepared: tuple[str, Setup] | None = None
+
+    def answer(self, letter: Letter) -> Letter:
+        """The answer to a letter: what it asks for, or the reason why not."""
+        actions = {
+            "hello": self._hello,
+            "join": self._join,
+            "train": self._train,
+            "forfeit": self._forfeit,
+            "leave": self._leave,
+        }
+        try:
+            if letter.action not in actions:
+                raise EngineError.about("site", f"is none of {', '.join(actions)}", action=letter.action)
+            return actions[letter.action](letter)
+        except Exception as problem:  # noqa: BLE001 - whatever happens, the coordinator gets an answer without records
+            self._say(f"{letter.action}: {problem}")
+            return refusal(problem)
+
+    def _hello(self, letter: Letter) -> Letter:
+        run, (size, note) = letter.text("run"), self.silo.seen(letter.text("origin"))
+        handed = [c.txid for c in self.silo.ledger.charges(run) if c.state == "committed"]
+        told = {"silo": self.silo.name, "seen": size, "note": note or "", "handed": json.dumps(handed)}
+        signed = self.silo.key.sign(GREETING + letter.content("nonce"))
+        return Letter("hello", {**told, "signature": signed})
+
+    def _join(self, letter: Letter) -> Letter:
+        approval = Approval.parse(letter.text("approval"))
+        self.silo.check(approval)  # the rules come first: nothing else of the letter is looked at before
+        setup = self._prepare(approval, letter)
+        growth = Growth(letter.text("checkpoint"), letter.number("since"), tuple(json.loads(letter.text("proof"))))
+        fence, run = letter.number("fence"), approval.terms.run
+        signature = self.silo.join(approval, fence, growth)
+        client = setup.plan.clients.index(self.silo.name)
+        self._joined = {run: Joined(setup, setting_of(setup), client, fence)}
+        self._say(f"joined {run}: epsilon {approval.terms.epsilon:.4g} at delta {approval.terms.delta:g}")
+        return Letter("join", {"signature": signature})
+
+    def _prepare(self, approval: Approval, letter: Letter) -> Setup:
+        """Model and data for the plan, once in the life of this process."""
+        digest = approval.terms.digest
+        if self._prepared is not None and self._prepared[0] == digest:
+            return self._prepared[1]
+        experiment = tables.build(Experiment, json.loads(letter.text("experiment")), "experiment")
+        population = load(experiment, self._data, self.silo.name)
+        plan = make_plan(experiment, population)
+        if replace(terms_of(plan), code=approval.terms.code) != approval.terms:
+            raise PrivacyError.about(
+                f"silo {self.silo.name!r}",
+                "is not what this experiment comes to here",
+                "compare experiment file, data and version",
+                plan=digest[:16],
+                here=plan.digest[:16],
+            )
+        setup = build(plan, population).setup
+        report = sensor.at_start(setup)
+        if report is not None:
+            require(report)
+        self._prepared = digest, setup
+        return setup
+
+    def _of(self, letter: Letter) -> Joined:
+        digest, fence = letter.text("plan"), letter.number("fence")
+        for joined in self._joined.values():
+            if joined.setup.plan.digest == digest and joined.fence == fence:
+                return joined
+        raise PrivacyError.about(
+            f"silo {self.silo.name!r}", "is not joined by this coordinator", "join", plan=digest[:16], fence=fence
+        )
+
+    def _train(self, letter: Letter) -> Letter:
+        joined, number = self._of(letter), letter.number("round")
+        rounds, txid = joined.setup.experiment.count, joined.txid(number)
+        if not 0 <= number < rounds:
+            raise PrivacyError.about(f"silo {self.silo.name!r}", f"is not one of the plan's {rounds}", round=number)
+        state = self.silo.ledger.state(txid)
+        kept = self._outbox.kept(txid) if state == "committed" else None
+        if kept is not None:
+            return _sent(joined, number, kept)
+        if state is not None:
+            raise PrivacyError.about(
+                f"silo {self.silo.name!r}", "was charged here and is never drawn again", "go on", txid=txid
+            )
+        grant = self.silo.grant(joined.request(number))
+        update = self._update(joined, number, letter)
+        kept = Kept(grant.text, update)
+        self._outbox.clear()
+        self._outbox.keep(txid, kept)  # durable before it counts as handed over: an answer that is lost is sent again
+        self.silo.hand_over(txid, hashlib.sha256(update.tobytes()).hexdigest())
+        self._say(f"round {number + 1} of {rounds}: charged and handed over")
+        return _sent(joined, number, kept)
+
+    def _update(self, joined: Joined, number: int, letter: Letter) -> Vector:
+        setup, model = joined.setup, letter.vector
+        if model is None or model.shape != (setup.layout.size,) or model.dtype != np.float32:
+            raise EngineError.about("site", f"must be float32 of shape ({setup.layout.size},)", model="another")
+        if not np.isfinite(model).all():
+            raise EngineError.about("site", "is not finite", "nothing was trained", model="this one")
+        memory = json.loads(letter.text("memory"))
+        setting = joined.setting.restored(memory) if memory else joined.setting
+        part = setup.part(number)
+        expected = paying.sampler_of(setup.experiment).expected(len(setup.population))
+        plan = RoundPlan(number, setup.experiment.count, part.layout.groups, expected)
+        reservation = self.silo.reservation(joined.txid(number))
+        with setup.training(part, model) as (own, start):
+            update = setting.at(own).sent(joined.client, start, plan, reservation)
+        return np.asarray(update.vector, dtype=np.float32)
+
+    def _forfeit(self, letter: Letter) -> Letter:
+        """Rounds that the coordinator charged and that never came from here: spent here too, so that both agree."""
+        joined, grants = self._of(letter), {}
+        for number in json.loads(letter.text("rounds")):
+            if self.silo.ledger.state(joined.txid(number)) in (None, "held"):
+                self.silo.forfeit(joined.request(number))
+            grants[number] = self.silo.ledger.consents(joined.txid(number))
+        return Letter("forfeit", {"grants": json.dumps(grants)})
+
+    def _leave(self, letter: Letter) -> Letter:
+        joined = self._of(letter)
+        growth = Growth(letter.text("checkpoint"), letter.number("since"), tuple(json.loads(letter.text("proof"))))
+        signature = self.silo.witness.see(growth.note, growth.proof)
+        claims = [said(claim) for claim in self.silo.ledger.claims(joined.run)]
+        if letter.vector is not None:
+            self._end(joined, np.asarray(letter.vector, dtype=np.float32))
+        self._outbox.clear()
+        del self._joined[joined.run]
+        self._say(f"left {joined.run}")
+        return Letter("leave", {"signature": signature, "claims": json.dumps(claims)})
+
+    def _end(self, joined: Joined, model: Vector) -> None:
+        """The silo's copy of the model, and how it does on the silo's own held-out records, which only the silo sees."""
+        from sordino.experiment.site.ending import ended
+
+        ended(joined.setup, self.silo.name, model, self.folder / "runs" / joined.run)
+
+
+def _sent(joined: Joined, number: int, kept: Kept) -> Letter:
+    told = {"plan": joined.setup.plan.digest, "round": number, "grant": kept.grant}
+    return Letter("train", told, kept.vector)
+
+
+def said(claim: Claim) -> dict[str, Any]:
+    """What a claim says, in plain values: two ledgers that agree say the same."""
+    names = ("account", "plan", "epsilon", "delta", "unit", "adjacency", "events", "test")
+    plain: dict[str, Any] = json.loads(json.dumps({name: getattr(claim, name) for name in names}))
+    return plain

@@ -1,0 +1,167 @@
+"""Clients in processes of their own, on any machine: letters over Flower's grid, and what comes of them.
+
+Flower carries and keeps order; nothing in it clips, weighs, samples or adds noise. Who does not answer in time, or
+answers with something that does not hold, gives nothing: the round's divisor is public and stays the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.core.errors import SordinoError
+from sordino.core.types import RoundPlan, Update, Vector
+from sordino.federation.engines import Announced, Engine, Together, Work
+from sordino.federation.post import Letter, Post
+
+if TYPE_CHECKING:
+    from flwr.app import Message
+    from flwr.serverapp import Grid
+
+ACTION, VECTOR, FIELDS = "letter", "vector", "fields"
+"""Name of the one action that apps answer, and of a message's two records."""
+
+
+class Correspondence(Protocol):
+    """What is written to a client in a round, and what its answers are worth."""
+
+    def letter(self, plan: RoundPlan, client: int, announced: Announced) -> tuple[str, Letter] | None:
+        """A client's address and letter; None if it cannot be written to now."""
+        ...
+
+    def read(self, plan: RoundPlan, client: int, answer: Letter, size: int) -> Update:
+        """The update in an answer, if it has this length.
+
+        Raises:
+            SordinoError: It is a refusal, or does not hold.
+        """
+        ...
+
+    def closed(self, plan: RoundPlan, silent: Mapping[int, str]) -> None:
+        """All have answered that ever will; the silent ones with the reason.
+
+        Raises:
+            SordinoError: They are too many, and the round is not to be.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Flower(Engine):
+    """Ask every client of the cohort by a letter, all at once, and yield the updates as they arrive.
+
+    Args:
+        post: Carries the letters.
+        correspondence: What they say.
+        timeout: How long a round waits for an answer, in seconds.
+    """
+
+    example: ClassVar[Mapping[str, Any]] = {}
+    post: Post
+    correspondence: Correspondence
+    timeout: float
+    announced: Announced | None = None
+
+    def seeing(self, announced: Announced) -> Engine:
+        return replace(self, announced=announced)
+
+    def run(
+        self, plan: RoundPlan, cohort: NDArray[np.int64], model: Vector, work: Work, together: Together | None = None
+    ) -> Iterator[Update]:
+        del work, together  # every site has its own
+        announced = self.announced or Announced(model, {}, len(model))
+        silent = {int(client): "cannot be reached" for client in cohort}
+        clients, letters = {}, {}
+        for client in silent:
+            written = self.correspondence.letter(plan, client, announced)
+            if written is not None:
+                address, letters[address] = written
+                clients[address] = client
+                silent[client] = f"did not answer within {self.timeout:g} s"
+        for address, answer in self.post.ask(letters, self.timeout):
+            client = clients[address]
+            try:
+                update = self.correspondence.read(plan, client, answer, announced.size)
+            except SordinoError as problem:
+                silent[client] = str(problem)
+                continue
+            del silent[client]
+            yield update
+        self.correspondence.closed(plan, silent)
+
+
+@dataclass(frozen=True)
+class GridPost:
+    """Letters as Flower messages. Addresses are node numbers.
+
+    Args:
+        grid: Flower's, or one of this process.
+        poll: How often it is asked for answers, in seconds. Flower's own way to wait asks every three.
+    """
+
+    grid: Grid
+    poll: float = 0.1
+
+    def present(self) -> tuple[str, ...]:
+        return tuple(str(node) for node in self.grid.get_node_ids())
+
+    def ask(self, letters: Mapping[str, Letter], timeout: float) -> Iterator[tuple[str, Letter]]:
+        from flwr.app import MessageType
+
+        online, sent = set(self.present()), {}
+        for address, letter in letters.items():
+            if address in online:  # to any other, Flower would keep the message until it is back
+                message = message_of(letter, MessageType.QUERY, int(address), timeout)
+                sent.update(dict.fromkeys(self.grid.push_messages([message]), address))
+        end = time.monotonic() + timeout
+        while sent and time.monotonic() < end:
+            for reply in self.grid.pull_messages(list(sent)):
+                address = sent.pop(reply.metadata.reply_to_message_id, None)
+                if address is not None:
+                    yield address, letter_of(reply)
+            if sent:
+                time.sleep(self.poll)
+
+
+def message_of(letter: Letter, kind: str, node: int, ttl: float) -> Message:
+    """A letter to a node. It is dropped after `ttl` seconds, wherever it then is."""
+    from flwr.app import Message
+
+    return Message(_content(letter), dst_node_id=node, message_type=f"{kind}.{ACTION}", ttl=ttl)
+
+
+def reply_of(letter: Letter, asked: Message) -> Message:
+    """A letter in answer to a message."""
+    from flwr.app import Message
+
+    return Message(_content(letter), reply_to=asked)
+
+
+def _content(letter: Letter) -> Any:
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+    records: dict[str, Any] = {FIELDS: ConfigRecord({ACTION: letter.action, **dict(letter.fields)})}
+    if letter.vector is not None:
+        records[VECTOR] = ArrayRecord({VECTOR: Array(letter.vector)})
+    return RecordDict(records)
+
+
+def letter_of(message: Message) -> Letter:
+    """The letter in a message, or a refusal if there is none: whoever sent it, nothing but an answer can come of it."""
+    from sordino.core.errors import EngineError
+    from sordino.federation.post import refusal
+
+    if message.has_error():
+        return refusal(EngineError.about("flower", message.error.reason or "failed", code=message.error.code))
+    try:
+        fields = dict(message.content.config_records[FIELDS])
+        vectors = message.content.array_records
+        vector = vectors[VECTOR][VECTOR].numpy() if VECTOR in vectors else None
+        return Letter(str(fields.pop(ACTION)), fields, vector)
+    except (KeyError, ValueError, TypeError, EOFError):
+        return refusal(EngineError.about("flower", "carries no letter", "do both ends run the same version?"))

@@ -1,0 +1,126 @@
+"""What crosses between coordinator and sites: letters, and the post that carries them.
+
+A letter has an action, a few public fields and at most one vector. The post knows nothing of privacy, and nothing of
+what it carries needs it to: a site decides what it answers, and what it answers was released or granted before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from numpy.typing import NDArray
+
+from sordino.core.errors import BudgetRefused, EngineError, PrivacyError, SordinoError, VerificationError
+
+Field: TypeAlias = int | float | str | bytes
+
+REFUSED = "refused"
+"""Action of an answer that says why nothing is sent."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One message.
+
+    Args:
+        action: What is asked, or answered.
+        fields: Public facts: names, numbers, texts, bytes.
+        vector: Shape (d,): a model, an update, masked integers.
+    """
+
+    action: str
+    fields: Mapping[str, Field] = field(default_factory=dict)
+    vector: NDArray[Any] | None = None
+
+    def text(self, name: str) -> str:
+        """A field that is a text.
+
+        Raises:
+            EngineError: It is not there, or no text.
+        """
+        return self._field(name, str)
+
+    def number(self, name: str) -> int:
+        """A field that is a whole number; else as `text`."""
+        return self._field(name, int)
+
+    def content(self, name: str) -> bytes:
+        """A field of bytes; else as `text`."""
+        return self._field(name, bytes)
+
+    def _field(self, name: str, kind: type[Any]) -> Any:
+        value = self.fields.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise EngineError.about(
+                "post", f"lacks the field {name!r}", "do both ends run the same version?", action=self.action
+            )
+        return value
+
+
+Answering: TypeAlias = Callable[[Letter], Letter]
+"""A site, as whoever delivers its letters sees it. It never raises: what it refuses, it refuses by a letter."""
+
+
+class Post(Protocol):
+    """Carries letters to addresses."""
+
+    def present(self) -> tuple[str, ...]:
+        """Addresses that can be written to now."""
+        ...
+
+    def ask(self, letters: Mapping[str, Letter], timeout: float) -> Iterator[tuple[str, Letter]]:
+        """Send letters, by address, and yield the answers as they arrive.
+
+        Each address answers at most once. Who has not answered after `timeout` seconds never does: a late answer is
+        dropped, whatever is asked next.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Within:
+    """A post inside one process: for tests, and for simulations of many sites."""
+
+    sites: Mapping[str, Answering]
+
+    def present(self) -> tuple[str, ...]:
+        return tuple(self.sites)
+
+    def ask(self, letters: Mapping[str, Letter], timeout: float) -> Iterator[tuple[str, Letter]]:
+        del timeout
+        for address, letter in letters.items():
+            if address in self.sites:
+                yield address, self.sites[address](letter)
+
+
+KINDS: dict[str, type[SordinoError]] = {
+    kind.__name__: kind for kind in (BudgetRefused, PrivacyError, VerificationError, EngineError)
+}
+"""Errors that keep their kind, and so their exit code, when a site tells them."""
+
+
+def refusal(error: Exception) -> Letter:
+    """A site's answer to a letter that it does not do.
+
+    The text of our own errors is about public things. Any other error may quote a record, so only its kind is told.
+    """
+    if isinstance(error, SordinoError):
+        names = [kind.__name__ for kind in type(error).__mro__]
+        return Letter(REFUSED, {"kind": next((n for n in names if n in KINDS), "EngineError"), "why": str(error)})
+    return Letter(REFUSED, {"kind": "EngineError", "why": f"failed with {type(error).__name__}; its own log says more"})
+
+
+def opened(letter: Letter, action: str, site: str) -> Letter:
+    """The answer, if it is one to this action.
+
+    Raises:
+        SordinoError: The site refused: its own error, with its name.
+        EngineError: It answers something else.
+    """
+    if letter.action == REFUSED:
+        raise KINDS.get(letter.text("kind"), EngineError)(f"site {site!r} refuses: {letter.text('why')}")
+    if letter.action != action:
+        raise EngineError.about(f"site {site!r}", f"does not answer {action!r}", action=letter.action)
+    return letter
