@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -98,8 +98,21 @@ class NoBooks:
         pass
 
 
-def open_books(ledger: Ledger, plan: Plan, run: str, approval: Approval | None = None) -> LedgerBooks:
+def open_books(
+    ledger: Ledger,
+    plan: Plan,
+    run: str,
+    approval: Approval | None = None,
+    settle: Callable[[Ledger], object] | None = None,
+) -> LedgerBooks:
     """Open the plan's accounts where they are missing, admit the plan, and settle what a crash left open.
+
+    Args:
+        ledger: Whose accounts.
+        plan: What runs.
+        run: Its name in the ledger.
+        approval: The plan as officers signed it.
+        settle: Commits what others still hold (`Ledger.found`); whatever it leaves open is forfeited.
 
     Raises:
         BudgetRefused: An account cannot pay for the whole plan; nothing has run.
@@ -140,6 +153,8 @@ def open_books(ledger: Ledger, plan: Plan, run: str, approval: Approval | None =
         approval=None if approval is None else approval.order_for(ledger.policy()),
     )
     fence = ledger.open_run(run)
+    if settle is not None:
+        settle(ledger)
     ledger.forfeit_open(run)
     return LedgerBooks(ledger, run, fence)
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from sordino.core import checks
 from sordino.core.errors import ConfigError, PrivacyError
-from sordino.ledger import claim, forecast, history, reading, schema
+from sordino.ledger import claim, consents, forecast, history, reading, schema
 from sordino.ledger.account import Account, Balance
 from sordino.ledger.blocks import Blocks
 from sordino.ledger.claim import Claim
@@ -64,6 +64,11 @@ class Answers:
         """The silos' signed grants that stand beside a charge's lines, by account."""
         with self._store.read() as db:
             return reading.consents(db, txid)
+
+    def absent(self, txid: str) -> list[str]:
+        """The accounts of a charge whose silos did not answer: charged here, with no grant unless it came later."""
+        with self._store.read() as db:
+            return consents.absent(db, txid)
 
     def admitted(self, run: str) -> str | None:
         """The digest of the plan that a run was admitted with; none if it was not."""

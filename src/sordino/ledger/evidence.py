@@ -82,7 +82,8 @@ def examine(rows: Sequence[Body], known: Known) -> Evidence:
 
 
 def _chain(rows: Sequence[Body]) -> Iterator[str]:
-    escaped = next((row["seq"] for row in rows if row["kind"] == "migrated"), 0)
+    migrated = (row["seq"] for row in rows if row["kind"] == "migrated" and str(row["body"]).startswith('{"from":1,'))
+    escaped = next(migrated, 0)
     expected, prev = 1, GENESIS
     for row in rows:
         seq = row["seq"]

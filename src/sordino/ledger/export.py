@@ -22,7 +22,7 @@ from sordino.ledger.keys import VerifyKey
 from sordino.ledger.replay import Replay
 from sordino.ledger.repricing import underpriced
 from sordino.ledger.stores import Place, open_store
-from sordino.ledger.verify import Report, compare, ends, report
+from sordino.ledger.verify import Report, compare, ends, report, unasked
 
 FORMAT = "sordino-ledger-export/1"
 
@@ -113,7 +113,7 @@ def verify_export(
         replay = Replay()
         for row in rows:
             problems += replay.play(row)
-        problems += replay.overdrawn()
+        problems += (*replay.overdrawn(), *unasked(replay))
         problems += compare("checkpoint", list(replay.checkpoints.values()), content["checkpoints"])
         problems += compare("witness", list(replay.witnesses.values()), content["witnesses"])
         problems += _claims(replay, content["claims"], {row["hash"] for row in rows})

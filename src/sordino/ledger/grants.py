@@ -8,7 +8,7 @@ A coordinator's database that is copied or put back has no grants for what comes
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -182,7 +182,13 @@ def by(text: str) -> str | None:
         return None
 
 
-def problems(consents: Mapping[str, str], txid: str, lines: Sequence[Line], keys: Mapping[str, VerifyKey]) -> list[str]:
+def problems(
+    consents: Mapping[str, str],
+    txid: str,
+    lines: Sequence[Line],
+    keys: Mapping[str, VerifyKey],
+    absent: Collection[str] = (),
+) -> list[str]:
     """What is wrong with the grants beside a charge's lines, for whoever reads a ledger later.
 
     Args:
@@ -190,10 +196,13 @@ def problems(consents: Mapping[str, str], txid: str, lines: Sequence[Line], keys
         txid: The charge.
         lines: What it charged.
         keys: Public keys of the silos by name.
+        absent: Accounts whose silos did not answer, as in `Ledger.absent`.
     """
     found = []
     for line in lines:
         text = consents.get(line.account)
+        if text is None and line.account in absent:
+            continue
         if text is None:
             found.append(f"charge {txid}: account {line.account!r} paid without a silo's consent")
             continue

@@ -8,7 +8,8 @@ open_account ─ admit(plan) ─ open_run ─► reserve ─► [noise is drawn]
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -17,7 +18,6 @@ from sordino.core.errors import ConfigError, PrivacyError
 from sordino.ledger import (
     admission,
     charging,
-    checkpoints,
     history,
     reading,
     refusals,
@@ -25,13 +25,14 @@ from sordino.ledger import (
     scopes,
     shortfall,
 )
-from sordino.ledger.admitting import Admitting
-from sordino.ledger.keys import SigningKey
-from sordino.ledger.stores import Place
+from sordino.ledger import consents as beside
+from sordino.ledger.owned import Owned
 from sordino.privacy.permits import Line, Reservation, mint_reservation
 
+NOBODY: Mapping[str, str] = MappingProxyType({})
 
-class Ledger(Admitting):
+
+class Ledger(Owned):
     """Accounts and what was charged to them, in one durable file.
 
     One object belongs to one process. A run's charges are written by the object that opened it last: `open_run`
@@ -48,47 +49,6 @@ class Ledger(Admitting):
         PrivacyError: The file cannot be used; every method raises it too, and then nothing was released.
         VerificationError: From any method, with a key: the history is not the one that was signed last.
     """
-
-    def __init__(
-        self,
-        path: Place,
-        *,
-        read_only: bool = False,
-        busy_s: float = 30.0,
-        key: SigningKey | None = None,
-        checkpoint_every: int = checkpoints.EVERY,
-    ) -> None:
-        super().__init__(path, read_only=read_only, busy_s=busy_s, key=key, checkpoint_every=checkpoint_every)
-        self._fences: dict[str, int] = {}
-        self._open: dict[str, tuple[str, Reservation]] = {}
-
-    def open_run(self, run: str, given: int | None = None) -> int:
-        """Take over a run, at every start and restart. Returns its fence, higher than all before.
-
-        Args:
-            run: Whose releases.
-            given: The fence that another ledger gave: a silo adopts its coordinator's. Left out, the next one.
-
-        Raises:
-            PrivacyError: The fence given, or a higher one, was here before: whoever gives it is not the newest owner.
-        """
-        if not run:
-            raise ConfigError.about("open_run", "must be a text", run=run)
-        table = schema.run
-        with self._store.write() as db:
-            last = reading.fence(db, run)
-            fence = last + 1 if given is None else given
-            if fence <= last:
-                raise PrivacyError.about(
-                    "open_run", f"is not above {last}, which was here before", "find the newer owner", fence=fence
-                )
-            if last == 0:
-                db.execute(insert(table).values(name=run, fence=fence))
-            else:
-                db.execute(update(table).where(table.c.name == run).values(fence=fence))
-            history.append(db, "run-opened", {"run": run, "fence": fence} | ({} if given is None else {"given": True}))
-        self._fences[run] = fence
-        return fence
 
     def reserve(
         self,
@@ -142,17 +102,31 @@ class Ledger(Admitting):
         self._open[txid] = (run, reservation)
         return reservation
 
-    def commit(self, reservation: Reservation, artefact: bytes) -> None:
+    def commit(
+        self,
+        reservation: Reservation,
+        artefact: bytes,
+        consents: Mapping[str, str] = NOBODY,
+        absent: Collection[str] = (),
+    ) -> None:
         """Settle a charge together with the bytes that it releases; only then may they leave.
 
         Committing the same bytes again changes nothing.
 
+        Args:
+            reservation: The charge.
+            artefact: The bytes.
+            consents: Signed grants of silos that were asked after it was reserved, by account.
+            absent: Accounts whose silos did not answer; they are charged all the same.
+
         Raises:
-            PrivacyError: The charge is not this ledger's, was forfeited, or was committed with other bytes.
+            PrivacyError: The charge is not this ledger's, was forfeited, or was committed with other bytes. Or a
+                line has another grant already, or neither a grant nor a silo that is absent.
+            VerificationError: A text is no grant of this charge.
         """
         txid, digest = reservation.txid, hashlib.sha256(artefact).hexdigest()
         with self._store.write() as db:
-            if self._settle(db, reservation, digest):
+            if self._settle(db, reservation, digest, consents, absent):
                 db.execute(insert(schema.outbox).values(txid=txid, sha256=digest, payload=bytes(artefact)))
 
     def hand_over(self, reservation: Reservation, digest: str) -> None:
@@ -172,7 +146,14 @@ class Ledger(Admitting):
                 db.execute(insert(schema.outbox).values(txid=txid, sha256=digest, published_at=ts))
         self._open.pop(txid, None)
 
-    def _settle(self, db: Connection, reservation: Reservation, digest: str) -> bool:
+    def _settle(
+        self,
+        db: Connection,
+        reservation: Reservation,
+        digest: str,
+        consents: Mapping[str, str] = NOBODY,
+        absent: Collection[str] = (),
+    ) -> bool:
         """Turn a reservation into what is spent; whether it is news."""
         txid = reservation.txid
         run, held = self._open.get(txid, ("", None))
@@ -181,12 +162,16 @@ class Ledger(Admitting):
                 "commit", "was not reserved by this ledger object", "nothing was released", txid=txid
             )
         self._guard(db, run)
-        state = reading.state(db, txid)
-        if state == "committed" and reading.digest(db, txid) == digest:
-            return False
-        if state != "reserved":
+        charge = reading.charge(db, txid)
+        if charge is not None and charge.state == "committed" and reading.digest(db, txid) == digest:
+            if consents.items() <= reading.consents(db, txid).items():
+                return False
+            raise PrivacyError.about("commit", "has other consents already", "nothing was released", txid=txid)
+        if charge is None or charge.state != "reserved":
+            state = charge and charge.state
             raise PrivacyError.about("commit", f"is {state} already", "nothing was released", txid=txid)
-        charging.settle(db, txid, run, "committed", {"sha256": digest})
+        told = beside.write(db, charge, consents, absent)
+        charging.settle(db, txid, run, "committed", {"sha256": digest, **told})
         return True
 
     def published(self, txid: str) -> None:
@@ -207,17 +192,6 @@ class Ledger(Admitting):
                 db.execute(update(table).where(waiting).values(published_at=ts, payload=None))
         self._open.pop(txid, None)
 
-    def forfeit_open(self, run: str) -> list[str]:
-        """Count every reserved, uncommitted charge of a run as spent: its noise may have been seen. Returns them."""
-        with self._store.write() as db:
-            self._guard(db, run)
-            open_ = [charge.txid for charge in reading.charges(db, run) if charge.state == "reserved"]
-            for txid in open_:
-                charging.settle(db, txid, run, "forfeited", {})
-        for txid in open_:
-            self._open.pop(txid, None)
-        return open_
-
     def abort(self, reservation: Reservation) -> None:
         """Give back what a charge holds: nothing was drawn under it, and nothing will be.
 
@@ -237,15 +211,6 @@ class Ledger(Admitting):
             self._guard(db, run)
             charging.settle(db, txid, run, "aborted", {})
         self._open.pop(txid, None)
-
-    def _guard(self, db: Connection, run: str) -> None:
-        mine = self._fences.get(run)
-        if mine is None:
-            raise PrivacyError.about("ledger", "is not open here", "call `open_run` first", run=run)
-        if reading.fence(db, run) != mine:
-            raise PrivacyError.about(
-                "ledger", "was taken over by a newer process; this one releases nothing more", run=run
-            )
 
     def _items(self, txid: str, lines: Sequence[Line], quotas: Sequence[str]) -> list[charging.Item]:
         if not txid or not lines:

@@ -16,12 +16,12 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sordino.core.errors import PrivacyError
 from sordino.ledger import history, schema
 
-FIRST: dict[str, dict[str, str | int]] = {
+MEANT: dict[str, dict[str, str | int]] = {
     "account": {"scope": "silo", "state": "open", "policy": 0},
     "admission_line": {"derived": 0},
-    "charge_line": {"derived": 0},
+    "charge_line": {"derived": 0, "absent": 0},
 }
-"""What layout 1 meant by columns that it did not have."""
+"""What earlier layouts meant by columns that they did not have."""
 
 
 def migrate(path: Path, version: int, triggers: Callable[[sqlite3.Connection], None]) -> None:
@@ -35,7 +35,7 @@ def migrate(path: Path, version: int, triggers: Callable[[sqlite3.Connection], N
     Raises:
         PrivacyError: The layout is unknown, or rows of the file contradict each other; nothing was changed.
     """
-    if version != 1:
+    if not 1 <= version < schema.VERSION:
         raise PrivacyError.about(
             "ledger", f"has another layout than {schema.VERSION}", "use its release", version=version
         )
@@ -82,7 +82,7 @@ def _rebuild(db: sqlite3.Connection) -> None:
 
 def _copy(db: sqlite3.Connection, table: str) -> None:
     columns = [row[1] for row in db.execute(f"PRAGMA table_info(old_{table})")]
-    meant = FIRST.get(table, {})
+    meant = {name: value for name, value in MEANT.get(table, {}).items() if name not in columns}
     into = ", ".join([*columns, *meant])
     taken = ", ".join([*columns, *(repr(value) for value in meant.values())])
     db.execute(f"INSERT INTO {table} ({into}) SELECT {taken} FROM old_{table}")  # noqa: S608 - names of our own tables

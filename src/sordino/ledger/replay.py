@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Table
 
 from sordino.core.errors import SordinoError
-from sordino.ledger import reading, schema
+from sordino.ledger import consents, reading, schema
 from sordino.ledger.office import MOVES, Body, Office
 
 FIRST_TERMS = {"scope": "silo", "parent": None, "overlap": None}
@@ -49,6 +49,7 @@ class Replay:
             "forfeited": self._settled,
             "aborted": self._settled,
             "published": self._published,
+            "consented": self._consented,
             "checkpoint": self._checkpoint,
             "witnessed": self._witnessed,
             "refused": self._refused,
@@ -134,7 +135,7 @@ class Replay:
         self.charges[txid] = {"txid": txid, **terms, "state": "reserved", "reserved_at": row["ts"], "settled_at": None}
         self.lines[txid] = [
             {"txid": txid, "account": name, "key": key, "count": count, "units": units, "derived": derived}
-            | {"consent": body.get("consents", {}).get(name)}
+            | {"consent": body.get("consents", {}).get(name), "absent": False}
             for derived, lines in ((False, body["lines"]), (True, body.get("above", [])))
             for key, count, units, names in lines
             for name in names
@@ -165,6 +166,13 @@ class Replay:
             balance[f"spent{unit}"] += 0 if row["kind"] == "aborted" else amount
         if row["kind"] == "committed":
             self.outbox[txid] = {"txid": txid, "sha256": body["sha256"], "published_at": None}
+            yield from consents.replayed(self.lines[txid], body.get("consents", {}), body.get("absent", ()))
+            if body.get("found") and charge["fence"] >= self.runs[charge["run"]]["fence"]:
+                yield f"finds {txid}, which its own process reserved"
+
+    def _consented(self, _: Body, body: Body) -> Iterator[str]:
+        told = {body["account"]: body["consent"]}
+        yield from consents.replayed(self.lines[body["txid"]], told, ())
 
     def _published(self, row: Body, body: Body) -> Iterator[str]:
         if row["txid"] not in self.outbox:

@@ -27,7 +27,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION = 2
+VERSION = 3
 PURPOSES = ("train", "evaluate", "metric", "tune", "query", "synthetic", "clip-quantile", "attack-audit")
 STATES = ("reserved", "committed", "forfeited", "aborted")
 KINDS = (
@@ -41,6 +41,7 @@ KINDS = (
     "run-opened",
     *STATES,
     "published",
+    "consented",
     "refused",
     "checkpoint",
     "witnessed",
@@ -183,9 +184,12 @@ charge_line = Table(
     # What a live account pays; none where a frozen plan was charged whole.
     Column("units", BigInteger),
     Column("derived", Boolean, nullable=False, default=False),
-    # The silo's signed consent, where its own ledger charged the same release.
+    # The silo's signed consent, where its own ledger charged the same release; it may come after the charge, once.
     Column("consent", Text),
+    # The silo did not answer: it is charged here all the same.
+    Column("absent", Boolean, nullable=False, default=False),
     CheckConstraint("units IS NOT NULL OR NOT derived"),
+    CheckConstraint("NOT (absent AND derived)"),
     CheckConstraint("count > 0"),
     CheckConstraint("units IS NULL OR units > 0"),
     Index("charge_line_account", "account_id"),

@@ -110,11 +110,26 @@ def _examine(db: Connection, known: Known, *, reprice: bool) -> Report:
         for table, expected in replay.tables().items():
             problems += compare(table.name, expected, _stored(db, table))
         problems += underpriced(replay) if reprice else ()
+        problems += unasked(replay)
         problems += _granted(replay, {key.name: key for key in known.silos})
     except (KeyError, TypeError, ValueError, AttributeError):
         problems.append("history: it tells of values that no table can hold")
     problems += _bytes(db)
     return report(rows, found, problems)
+
+
+def unasked(replay: Replay) -> Iterator[str]:
+    """Releases of runs with consenting silos that one of them neither granted nor was absent from."""
+    runs = {
+        replay.charges[txid]["run"]
+        for txid, lines in replay.lines.items()
+        if any(item["consent"] is not None or item["absent"] for item in lines)
+    }
+    for txid, lines in replay.lines.items():
+        if replay.charges[txid]["run"] in runs and replay.charges[txid]["state"] == "committed":
+            for item in lines:
+                if item["consent"] is None and not item["absent"] and not item["derived"]:
+                    yield f"charge {txid}: account {item['account']!r} paid without a silo's consent"
 
 
 def _granted(replay: Replay, keys: Mapping[str, VerifyKey]) -> Iterator[str]:

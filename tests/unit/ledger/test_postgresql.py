@@ -187,7 +187,7 @@ class TestGuards:
         "change",
         [
             "event SET body = ''",
-            "charge_line SET count = 1",
+            "charge_line SET count = 7",
             "kind SET key = 'x'",
             "account SET spent_units = 0",
             "account SET limit_units = limit_units + 1",

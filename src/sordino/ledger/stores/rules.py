@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-FIXED = ("event", "charge_line", "admission", "admission_line", "kind", "policy", "checkpoint", "witness")
+FIXED = ("event", "admission", "admission_line", "kind", "policy", "checkpoint", "witness")
 """Tables that only grow."""
 
-KEPT = (*FIXED, "head", "account", "allowance", "run", "charge", "outbox")
+KEPT = (*FIXED, "head", "account", "allowance", "run", "charge", "charge_line", "outbox")
 """Tables whose rows are never deleted."""
 
 
@@ -17,10 +17,13 @@ def forbidden(differs: str) -> dict[str, str]:
 
     Returns:
         Conditions in SQL: spent never falls, a limit moves only with a newer policy, terms stay, a retired account
-        stays retired, fences and the history go forward, a settled charge and the digest of its bytes stay.
+        stays retired, fences and the history go forward, a settled charge and the digest of its bytes stay, and so
+        does a line, but that a silo's consent may come later, once.
     """
     terms = ("name", "unit", "adjacency", "currency", "rdp_order", "scope", "parent", "overlap", "test")
     changed = " OR ".join(f"NEW.{term} {differs} OLD.{term}" for term in terms)
+    parts = ("txid", "account_id", "kind_id", "count", "units", "derived")
+    rewritten = " OR ".join(f"NEW.{part} {differs} OLD.{part}" for part in parts)
     return {
         "account": "NEW.spent_units < OLD.spent_units OR NEW.delta_spent_units < OLD.delta_spent_units"
         " OR (NEW.limit_units <> OLD.limit_units OR NEW.delta_limit_units <> OLD.delta_limit_units"
@@ -30,6 +33,8 @@ def forbidden(differs: str) -> dict[str, str]:
         "allowance": "NEW.spent < OLD.spent OR NEW.allowed <> OLD.allowed",
         "run": "NEW.fence <= OLD.fence",
         "charge": "OLD.state <> 'reserved' OR NEW.fence <> OLD.fence OR NEW.run <> OLD.run",
+        "charge_line": f"OLD.consent IS NOT NULL AND NEW.consent {differs} OLD.consent"
+        f" OR OLD.absent AND NOT NEW.absent OR {rewritten}",
         "outbox": "NEW.sha256 <> OLD.sha256 OR (OLD.published_at IS NOT NULL AND NEW.published_at IS NULL)",
         "head": "NEW.seq <> OLD.seq + 1",
     }
