@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sordino.audit.conformance import Declared, Refused
+from sordino.audit.conformance.protocol import BUFFERS
 from sordino.core.types import Adjacency
 from sordino.privacy import accounting, events, gaussian
 
@@ -29,7 +30,11 @@ class Honest:
     def generator(self, seed):
         return np.random.default_rng(seed)
 
+    def parameters(self, tensors):
+        return {name: value for name, value in tensors.items() if not name.endswith(BUFFERS)}
+
     def release(self, model, updates, weights, seed):
+        model, updates = self.parameters(model), [self.parameters(update) for update in updates]
         for name, value in model.items():
             if np.asarray(value).dtype.kind != "f":
                 raise Refused(f"{name} holds no real numbers")
@@ -169,20 +174,67 @@ class OneStart(Honest):
         return _ONE_START if seed is None else super().generator(seed)
 
 
+class OnGrid(Honest):
+    """C18: sum and noise are multiples of one step; the honest one's are not."""
+
+    def noised(self, total, rng, count):
+        step = 2.0**-30
+        parts = {name: (value, rng.normal(0, self.z * self.clip, np.shape(value))) for name, value in total.items()}
+        return {
+            n: np.float32((np.rint(v / step) + np.rint(noise / step)) * step) / N for n, (v, noise) in parts.items()
+        }
+
+
+class OnlyNoiseOnGrid(Honest):
+    """C18: the noise has no low bits, the sum has all of them."""
+
+    def noised(self, total, rng, count):
+        step = 2.0**-30
+        draw = {name: np.rint(rng.normal(0, self.clip, np.shape(value)) / step) * step for name, value in total.items()}
+        return {name: np.float32(value + draw[name]) / N for name, value in total.items()}
+
+
+class NoisesStatistics(Honest):
+    """C19: all floats of a model are weights."""
+
+    def parameters(self, tensors):
+        return tensors
+
+
+class HalfNorm(Honest):
+    """C19: the norm is of the update's own type."""
+
+    def bounded(self, model, update, weight):
+        with np.errstate(over="ignore"):
+            squares = [np.sum(np.square(value), dtype=value.dtype) for value in update.values()]
+            norm = np.sqrt(np.sum(squares, dtype=squares[0].dtype))
+        return {name: value * min(1.0, self.clip / float(norm)) for name, value in update.items()}
+
+
 @dataclass(frozen=True)
 class Follows(Honest):
-    """A clip norm that follows; sound for `sign` 1, the norm before the step, and a count with noise."""
+    """A clip norm that follows; sound for `sign` 1, the norm before the step, and a count with noise.
+
+    It refuses less than `least` units by an error.
+    """
 
     sign: int = 1
     late: bool = False
     count_noise: float = 5.0
     lr: float = 0.2
+    cohort: int = N
+    least: int = 1
 
     def claim(self):
         joint = (self.z**-2 + (1 / self.count_noise) ** 2) ** -0.5 if self.count_noise else self.z
-        return replace(super().claim(), noise_multiplier=joint)
+        return replace(super().claim(), noise_multiplier=joint, cohort=self.cohort)
+
+    def with_cohort(self, count):
+        return replace(self, cohort=count)
 
     def release(self, model, updates, weights, seed):
+        if self.cohort < self.least:
+            raise ValueError(f"{self.cohort} units are too few")
         if not self.late:
             return super().release(model, updates, weights, seed)
         clipped = super().release(model, updates, weights, seed)
@@ -237,6 +289,7 @@ class Accountant(Honest):
     forgets: bool = False
     late: bool = False
     careless: bool = False
+    last_round: bool = False
 
     def price(self, noise_multiplier, rate, steps, delta):
         if self.careless and not (0 < rate <= 1):
@@ -247,6 +300,15 @@ class Accountant(Honest):
 
     def restored(self, noise_multiplier, before, after, delta):
         return self.price(noise_multiplier, 1.0, after + (0 if self.forgets else before), delta)
+
+    def spent_by(self, folder, noise_multiplier, releases, delta):
+        kept = folder / "spent"
+        before = int(kept.read_text()) if kept.exists() and not self.forgets else 0
+        kept.write_text(str(before + releases))
+        return self.price(noise_multiplier, 1.0, before + releases, delta)
+
+    def over_rounds(self, noise_multiplier, rate, rounds, steps, delta):
+        return self.price(noise_multiplier, rate, steps if self.last_round else rounds * steps, delta)
 
     def releases_within(self, noise_multiplier, epsilon, delta, most):
         fits = [n for n in range(1, most) if self.price(noise_multiplier, 1.0, n, delta) <= epsilon]

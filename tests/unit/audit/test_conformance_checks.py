@@ -23,6 +23,9 @@ HONEST = {
     "C12": own.Accountant(),
     "C13": own.Trainer(),
     "C15": own.SecureSum(),
+    "C18": own.OnGrid(),
+    "C19": own.Follows(),
+    "C20": own.Accountant(),
 }
 
 BROKEN = [
@@ -57,6 +60,10 @@ BROKEN = [
     ("C14", own.noiseless(), "linear layer", Result.FAIL),
     ("C15", own.SecureSum(lossy=True), "everybody answers", Result.FAIL),
     ("C15", own.SecureSum(folded=True), "masks depend on the whole key", Result.FAIL),
+    ("C18", own.Honest(), "a grid", Result.FAIL),
+    ("C18", own.OnlyNoiseOnGrid(), "a grid", Result.FAIL),
+    ("C20", own.Accountant(forgets=True), "a second run knows the first", Result.FAIL),
+    ("C20", own.Accountant(last_round=True), "rounds add up", Result.FAIL),
 ]
 
 
@@ -81,6 +88,37 @@ def test_a_broken_twin_is_caught(id, target, case, result):  # noqa: A002 - as a
     assert found[case].result is result, found[case]
     assert found[case].fault is Fault.CLAIM
     assert "print" in found[case].reproduction
+
+
+@pytest.mark.parametrize(
+    ("target", "case", "result"),
+    [
+        (own.NoisesStatistics(), "a batch norm's running statistics are no weights", Result.FAIL),
+        (own.HalfNorm(), "a long update in float16 keeps its share", Result.FAIL),
+        (own.Follows(least=20), "an adaptive norm for 5 units", Result.NOTE),
+    ],
+)
+def test_what_protection_ruins_is_told_apart(target, case, result):
+    """The claim stands, so it is a fault of its own kind; a cohort that is turned away is a note."""
+    found = {row.check.rpartition(": ")[2]: row for row in rows_of("C19", target)}
+
+    assert found[case].result is result, found[case]
+    assert found[case].fault is (Fault.HARM if result is Result.FAIL else None)
+
+
+def test_the_last_bits_of_a_sum_of_floats_tell_what_was_noised():
+    """
+    What the grid is for: where x is 1, a small 1 + n holds no finer bits than 1 does; where x is 0, it does.
+    """
+    noise = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
+    finer = []
+    for x in (0.0, 1.0):
+        seen = np.float32(x) + noise
+        small = seen[np.abs(seen) < 2**-6]
+        finer.append(float(np.mean(small % np.float32(2**-24) != 0)))
+
+    assert finer[0] > 0.9
+    assert finer[1] == 0.0
 
 
 def test_what_never_ends_is_ended(monkeypatch):
@@ -157,9 +195,17 @@ def test_what_the_documentation_discloses_is_another_kind_of_fault():
 
 @dataclass(frozen=True)
 class Steps(own.Honest):
-    """One private step by plain autograd, as sound as the model is; `bare` sets the last tensor from the data."""
+    """One private step by plain autograd, as sound as the model is; `bare` sets the last tensor from the data.
+
+    `leaves` them: gradients of what is not trained.
+    """
 
     bare: bool = False
+    leaves: bool = False
+
+    def gradients(self, module, loss, batch, trained, seed):
+        loss(module(batch[0]), batch[1]).sum().backward()
+        return {name: p.grad.numpy() for name, p in module.named_parameters() if self.leaves and p.grad is not None}
 
     def step(self, module, loss, batch, seed):
         import torch
@@ -184,6 +230,8 @@ class Steps(own.Honest):
     [
         ("C16", Steps(), "everything trained", Result.PASS),
         ("C16", Steps(bare=True), "everything trained", Result.FAIL),
+        ("C16", Steps(), "gradients of what is not trained", Result.PASS),
+        ("C16", Steps(leaves=True), "gradients of what is not trained", Result.NOTE),
         ("C17", Steps(), "a plain network", Result.PASS),
         ("C17", Steps(), "one record of 1e30", Result.PASS),
         ("C17", Steps(), "one record with NaN", Result.FAIL),  # 0 · NaN reaches every record's gradient

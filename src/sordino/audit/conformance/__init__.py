@@ -2,7 +2,7 @@
 
     protocol.py   what an adapter must have: `claim` and `release`; all else is optional
     measure.py    sensitivity and noise by common random numbers
-    checks/       the questions, C01 to C17
+    checks/       the questions, C01 to C20
     adapters/     the frameworks that are asked
     suite.py      questions × targets → rows
     table.py      rows → a page

@@ -27,10 +27,16 @@ from numpy.typing import NDArray
 from sordino.core.types import Adjacency, Unit
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
 Tensors: TypeAlias = Mapping[str, Any]
 """Named arrays, numpy's (or torch's, where numpy knows no such type)."""
+
+
+BUFFERS = ("running_mean", "running_var")
+"""Last parts of the names of what a model keeps beside its parameters, and no gradient ever reaches."""
 
 
 class NotApplicable(Exception):
@@ -151,6 +157,15 @@ class Adaptive(Protocol):
 
 
 @runtime_checkable
+class Sized(Protocol):
+    """Works for cohorts of any size."""
+
+    def with_cohort(self, count: int) -> Target:
+        """The same mechanism for so many units."""
+        ...
+
+
+@runtime_checkable
 class Budgeted(Protocol):
     """Noise that is set from ε and δ."""
 
@@ -174,6 +189,28 @@ class Restores(Protocol):
 
     def restored(self, noise_multiplier: float, before: int, after: int, delta: float) -> float:
         """Its ε when it is stopped after some releases, restarted as its documentation says, and goes on."""
+        ...
+
+
+@runtime_checkable
+class Persists(Protocol):
+    """Says after each run what was spent."""
+
+    def spent_by(self, folder: Path, noise_multiplier: float, releases: int, delta: float) -> float:
+        """Its ε at the end of a run of so many releases, which works in this folder.
+
+        Called in a process of its own, once for each run. What an earlier run left in the folder is still there; the
+        adapter adds nothing that the framework leaves to its users.
+        """
+        ...
+
+
+@runtime_checkable
+class Federates(Protocol):
+    """Accounts for training that goes on round after round."""
+
+    def over_rounds(self, noise_multiplier: float, rate: float, rounds: int, steps: int, delta: float) -> float:
+        """What it says after the last of some rounds with so many Poisson-sampled steps each."""
         ...
 
 
@@ -220,6 +257,17 @@ class Steps(Protocol):
         Returns:
             The exported state after the step, by name, as numpy arrays.
         """
+        ...
+
+
+@runtime_checkable
+class Partial(Protocol):
+    """Trains a part of a torch module."""
+
+    def gradients(
+        self, module: torch.nn.Module, loss: Any, batch: tuple[Any, Any], trained: Sequence[str], seed: int
+    ) -> Mapping[str, Any]:
+        """What parameters' `.grad` hold after a step that trains only these, by name; what is None is left out."""
         ...
 
 

@@ -28,7 +28,7 @@ def examine(
     Args:
         targets: Whom to ask.
         spec: How `load` finds them, for the reproductions.
-        only: Checks, `C01` to `C17`; left out, all.
+        only: Checks, `C01` to `C20`; left out, all.
         progress: Called with what is being asked.
     """
     asked = [one for one in checks() if not only or one.id in set(only)]
@@ -69,6 +69,7 @@ def _stopped_politely(one: Check, bench: Bench) -> Iterator[Outcome]:
 def _row(target: Target, one: Check, claim: Declared, outcome: Outcome, spec: str) -> Row:
     faulty = outcome.result in (Result.FAIL, Result.CRASH)
     disclosed = claim.discloses.get(f"{one.id}:{outcome.case}", claim.discloses.get(one.id, "")) if faulty else ""
+    fault = Fault.HARM if outcome.harm else Fault.DEFAULT if disclosed else Fault.CLAIM
     return Row(
         target=target.name,
         id=one.id,
@@ -76,7 +77,7 @@ def _row(target: Target, one: Check, claim: Declared, outcome: Outcome, spec: st
         result=outcome.result,
         evidence=outcome.evidence,
         numbers=outcome.numbers,
-        fault=(Fault.DEFAULT if disclosed else Fault.CLAIM) if faulty else None,
+        fault=fault if faulty else None,
         disclosed=disclosed,
         reproduction=_snippet(target, spec, outcome.shows) if faulty else "",
     )

@@ -84,7 +84,8 @@ def _legend() -> str:
         "| verdict | meaning |\n|---|---|\n"
         "| PASS | nothing found |\n| REFUSED | fails closed on something public |\n"
         "| N-A | the question has no meaning here, or there is no way to ask it |\n"
-        "| NOTE | worth knowing, contradicts nothing |\n| FAIL | something that the claim excludes happened |\n"
+        "| NOTE | worth knowing, contradicts nothing |\n"
+        "| FAIL | something that the claim excludes happened, or the result is ruined |\n"
         "| CRASH | one unit's data ends the round, or never lets it end |\n"
     )
 

@@ -20,7 +20,7 @@ class Result(enum.StrEnum):
     NOTE = "NOTE"
     """Worth knowing; contradicts nothing."""
     FAIL = "FAIL"
-    """Something that the claim excludes happened."""
+    """Something that the claim excludes happened, or the result is ruined."""
     CRASH = "CRASH"
     """One unit's data ends the round, or never lets it end."""
 
@@ -30,6 +30,7 @@ class Fault(enum.StrEnum):
 
     CLAIM = "violates the stated claim"
     DEFAULT = "unsafe default that its documentation discloses"
+    HARM = "keeps the claim, but ruins the result"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,7 @@ class Outcome:
         evidence: What was seen, in a sentence with its numbers.
         numbers: The same numbers by name.
         shows: Python lines that show it again, given `target` and `np`.
+        harm: A FAIL or CRASH leaves the claim as it is: what is lost is the result.
     """
 
     result: Result
@@ -49,6 +51,7 @@ class Outcome:
     evidence: str
     numbers: Mapping[str, float] = field(default_factory=dict)
     shows: str = ""
+    harm: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,7 @@ class Row:
 
     Args:
         target: Whose.
-        id: The check, `C01` to `C17`.
+        id: The check, `C01` to `C20`.
         check: What the check asks, and the case.
         result: The verdict.
         evidence: What was seen.

@@ -134,14 +134,16 @@ class _Unused(nn.Module):
 
 
 class _Checkpointed(nn.Module):
-    """Activations are computed again on the way back."""
+    """Activations are computed again on the way back; `reentrant` by a backward pass within the backward pass."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reentrant: bool = False) -> None:
         super().__init__()
-        self.body, self.head = nn.Linear(WIDTH, 8), nn.Linear(8, CLASSES)
+        self.reentrant = reentrant
+        # A reentrant checkpoint passes gradients on only where its input has some: the first layer stays outside.
+        self.first, self.body, self.head = nn.Linear(WIDTH, 8), nn.Linear(8, 8), nn.Linear(8, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = checkpoint(lambda part: torch.relu(self.body(part)), x, use_reentrant=False)
+        hidden = checkpoint(lambda part: torch.relu(self.body(part)), self.first(x), use_reentrant=self.reentrant)
         return self.head(hidden)  # type: ignore[no-any-return]
 
 
@@ -238,6 +240,7 @@ COUPLED = (
     Case("parameters of the root module", lambda: _seeded(_Raw()), _numbers),
     Case("a trained layer that is not used", lambda: _seeded(_Unused()), _numbers),
     Case("gradient checkpointing", lambda: _seeded(_Checkpointed()), _numbers),
+    Case("gradient checkpointing, reentrant", lambda: _seeded(_Checkpointed(reentrant=True)), _numbers),
     Case("positions shared by the batch", lambda: _seeded(_Positions()), _words),
     Case("one record with NaN", lambda: _seeded(_mlp()), _with_record(1, float("nan")), hostile=True),
     Case("one record with infinity", lambda: _seeded(_mlp()), _with_record(1, float("inf")), hostile=True),

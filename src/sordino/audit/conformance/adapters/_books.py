@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,23 @@ class Books(Silent):
                         ledger.reserve(f"t{number}", "r", number, "train", [_line(noise_multiplier, count)])
             with Ledger(file, read_only=True) as ledger:
                 return ledger.balance("a").epsilon_used
+
+    def spent_by(self, folder: Path, noise_multiplier: float, releases: int, delta: float) -> float:
+        with Ledger(folder / "ledger.db") as ledger:
+            ledger.open_account(_account(1e6, delta))
+            run = secrets.token_hex(4)
+            ledger.open_run(run)
+            ledger.reserve(f"{run}/0", run, 0, "train", [_line(noise_multiplier, releases)])
+            return ledger.balance("a").epsilon_used
+
+    def over_rounds(self, noise_multiplier: float, rate: float, rounds: int, steps: int, delta: float) -> float:
+        line = Line("a", Unit.CLIENT, events.key(events.poisson(rate, events.gaussian(noise_multiplier))), steps)
+        with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.db") as ledger:
+            ledger.open_account(_account(1e6, delta))
+            ledger.open_run("r")
+            for number in range(rounds):
+                ledger.reserve(f"t{number}", "r", number, "train", [line])
+            return ledger.balance("a").epsilon_used
 
     def releases_within(self, noise_multiplier: float, epsilon: float, delta: float, most: int) -> int:
         with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.db") as ledger:

@@ -96,6 +96,9 @@ class Clients:
 class AdaptiveClients(Clients):
     """Clients whose clip follows their norms."""
 
+    def with_cohort(self, count: int) -> AdaptiveClients:
+        return replace(self, cohort=count)
+
     def norms(self, model: Tensors, updates: Sequence[Tensors], rounds: int, seed: int) -> list[float]:
         pipeline, source = self._pipeline(), self.exits.source(seed)
         norms = [self._norm(pipeline)]

@@ -15,8 +15,8 @@ from sordino.core.types import Adjacency, Unit
 from sordino.ledger import Account, Ledger
 from sordino.privacy import events
 from sordino.privacy.doors import Door, Mechanism
-from sordino.privacy.noise import Floats, NoiseSource, SystemNoise
-from sordino.privacy.permits import Line, Permit, Reservation
+from sordino.privacy.noise import Floats, Integers, NoiseSource, SystemNoise
+from sordino.privacy.permits import Line, Permit, Reservation, SharePermit
 
 if TYPE_CHECKING:
     from sordino.privacy.events import Event
@@ -40,6 +40,15 @@ class Repeating:
     def laplace(self, permit: Permit, scale: float, size: int) -> Floats:
         permit.use()
         return self._rng.laplace(0.0, scale, size)
+
+    def skellam(self, permit: Permit | SharePermit, variance: float, size: int) -> Integers:
+        permit.use()
+        one, two = self._rng.poisson(variance / 2, (2, size))
+        return np.asarray(one - two, dtype=np.int64)
+
+    def discrete_gaussian(self, permit: Permit | SharePermit, sigma: float, size: int) -> Integers:
+        permit.use()
+        return np.rint(self._rng.normal(0.0, sigma, size)).astype(np.int64)
 
     def uniform(self, size: int) -> Floats:
         return self._coins.random(size)

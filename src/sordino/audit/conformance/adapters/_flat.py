@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from sordino.audit.conformance.protocol import Tensors
+from sordino.audit.conformance.protocol import BUFFERS, Tensors
 from sordino.core.types import Vector
 from sordino.local.layout import Layout
 
 
 def module_of(tensors: Tensors) -> nn.Module:
-    """A module with these parameters; arrays of whole numbers are its buffers, as in torch's own layers."""
+    """A module with these parameters; whole numbers and running statistics are its buffers, as in torch's layers."""
     root = nn.Module()
     for name, value in tensors.items():
         tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
@@ -26,7 +26,7 @@ def module_of(tensors: Tensors) -> nn.Module:
             if not hasattr(owner, part):
                 owner.add_module(part, nn.Module())
             owner = getattr(owner, part)
-        if tensor.is_floating_point():
+        if tensor.is_floating_point() and last not in BUFFERS:
             owner.register_parameter(last, nn.Parameter(tensor))
         else:
             owner.register_buffer(last, tensor)

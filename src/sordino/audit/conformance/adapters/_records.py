@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sordino import __version__
 from sordino.audit.conformance.adapters._exits import Exits
 from sordino.audit.conformance.adapters._flat import named
-from sordino.audit.conformance.protocol import Declared, NotApplicable, Refused, Tensors
+from sordino.audit.conformance.protocol import BUFFERS, Declared, NotApplicable, Refused, Tensors
 from sordino.core.types import Unit, Vector
 from sordino.federation.mechanisms.gaussian import Gaussian
 from sordino.local.clipping import Rule, engines
@@ -37,7 +37,9 @@ class Inner(nn.Module):
 
     def __init__(self, model: Tensors) -> None:
         super().__init__()
-        for value in model.values():
+        for name, value in model.items():
+            if name.endswith(BUFFERS):
+                raise NotApplicable("what is no parameter has no gradient; C17 trains beside a batch norm")
             if not np.issubdtype(getattr(value, "dtype", None), np.floating):
                 raise NotApplicable("gradients are real numbers")
             if value.size == 0:
@@ -139,13 +141,24 @@ class Records:
 
     def step(self, module: nn.Module, loss: Any, batch: tuple[Tensor, Tensor], seed: int) -> Mapping[str, Any]:
         layout = Layout.of(module)
+        start = layout.flatten(module)
+        return named(layout, start - self._step(module, loss, batch, seed))
+
+    def gradients(
+        self, module: nn.Module, loss: Any, batch: tuple[Tensor, Tensor], trained: Sequence[str], seed: int
+    ) -> Mapping[str, Any]:
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad = name in trained
+        self._step(module, loss, batch, seed)
+        return {name: p.grad.numpy() for name, p in module.named_parameters() if p.grad is not None}
+
+    def _step(self, module: nn.Module, loss: Any, batch: tuple[Tensor, Tensor], seed: int) -> Vector:
+        """What one step on all of a batch releases, or the refusal of a run."""
         if len(batch[0]):  # the probe makes up records of its own; here any will do
             order = torch.arange(len(batch[0])).roll(1)
             probe(module, loss, torch.nan_to_num(batch[0][order]).clamp(-9, 9), batch[1][order])
-        refuse_private_dependence(Unit.RECORD, classify(module, layout))
-        start = layout.flatten(module)
-        released = self._steps(module, loss, batch, self.exits.source(seed))[0]
-        return named(layout, start - released)
+        refuse_private_dependence(Unit.RECORD, classify(module, Layout.of(module)))
+        return self._steps(module, loss, batch, self.exits.source(seed))[0]
 
     def _steps(
         self,

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -185,6 +186,9 @@ class AdaptiveStrategy(Strategy):
     clip: float = 0.1
     cohort: int = 20
 
+    def with_cohort(self, count: int) -> AdaptiveStrategy:
+        return replace(self, cohort=count)
+
     def _made(self) -> Any:
         return self.kind(self._fedavg(), 1.0, self.cohort)
 
@@ -287,20 +291,29 @@ class Accountant(Silent):
         second.compose(event, after)
         return float(second.get_privacy_spent().epsilon)
 
+    def spent_by(self, folder: Path, noise_multiplier: float, releases: int, delta: float) -> float:
+        strategy, _ = _run(noise_multiplier, delta, None, releases)
+        return float(strategy.privacy_spent().epsilon)
+
     def releases_within(self, noise_multiplier: float, epsilon: float, delta: float, most: int) -> int:
-        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-        n = 10
-        accountant = _accountant(delta, n, epsilon)
-        inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=n, min_available_nodes=n)
-        strategy = DifferentialPrivacyServerSideFixedClipping(inner, noise_multiplier, 1.0, n, accountant=accountant)
-        model = {"w": np.zeros(4, np.float32)}
-        around = Strategy("", None)
-        for count in range(most):
-            try:
-                around._round(strategy, model, [{"w": np.full(4, 0.1, np.float32)}] * n, [1.0] * n, 1)  # noqa: SLF001 - of this file
-            except PrivacyBudgetExhausted:
-                return count
-        return most
+        return _run(noise_multiplier, delta, epsilon, most)[1]
+
+
+def _run(noise_multiplier: float, delta: float, limit: float | None, most: int) -> tuple[Any, int]:
+    """A run of at most so many rounds with its accountant: the strategy after it, and how many there were."""
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    n = 10
+    accountant = _accountant(delta, n, limit)
+    inner = FedAvg(fraction_evaluate=0.0, min_train_nodes=n, min_available_nodes=n)
+    strategy = DifferentialPrivacyServerSideFixedClipping(inner, noise_multiplier, 1.0, n, accountant=accountant)
+    model = {"w": np.zeros(4, np.float32)}
+    around = Strategy("", None)
+    for count in range(most):
+        try:
+            around._round(strategy, model, [{"w": np.full(4, 0.1, np.float32)}] * n, [1.0] * n, 1)  # noqa: SLF001 - of this file
+        except PrivacyBudgetExhausted:
+            return strategy, count
+    return strategy, most
 
 
 def _accountant(

@@ -17,19 +17,20 @@ from opacus import PrivacyEngine
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from sordino.audit.conformance.adapters._opacus_books import Accountant, Federated
 from sordino.audit.conformance.adapters._records import Inner, own, rows_of
-from sordino.audit.conformance.protocol import Declared, Silent, Target, Tensors
+from sordino.audit.conformance.protocol import Declared, Target, Tensors
 from sordino.core.types import Unit
 
 SEEDS = (
     "PrivacyEngine, secure_mode: «secure_mode=True uses secure random number generator for noise and shuffling (as "
-    "opposed to pseudo-rng in vanilla PyTorch)»; off by default"
+    "opposed to pseudo-rng in vanilla PyTorch) and prevents certain floating-point arithmetic-based attacks»; off by "
+    "default"
 )
 SHUFFLED = (
     "PrivacyEngine.make_private, poisson_sampling: «Technically this doesn't fit the assumptions made by privacy "
     "accounting mechanism, but it can be a good approximation»"
 )
-ESTIMATE = "accountants/analysis/gdp.py: «Applies the Dual and Central Limit Theorem (CLT) to estimate privacy budget»"
 
 
 def targets() -> list[Target]:
@@ -40,6 +41,8 @@ def targets() -> list[Target]:
         Mode("per-layer clipping", clipping="per_layer"),
         Mode("poisson_sampling=False", poisson=False),
         *(Accountant(f"accountant {name}", name) for name in ("rdp", "prv", "gdp")),
+        Federated("one engine for all rounds"),
+        Federated("an engine for each round, as in Flower's Opacus example", anew=True),
     ]
 
 
@@ -74,6 +77,7 @@ class Mode:
             discloses={
                 "C08:seeding the ordinary generators": SEEDS,
                 "C08:a forked worker": SEEDS,
+                "C18": SEEDS,
                 **({} if self.poisson else {"C10": SHUFFLED}),
             },
         )
@@ -94,10 +98,12 @@ class Mode:
         _seed(seed)
         return self._step(module, loss, batch)
 
-    def _step(self, module: nn.Module, loss: Any, batch: tuple[Tensor, Tensor]) -> Mapping[str, Any]:
+    def _step(
+        self, module: nn.Module, loss: Any, batch: tuple[Tensor, Tensor], trained: Sequence[str] | None = None
+    ) -> Mapping[str, Any]:
         """One step on a given batch: with the learning rate at the divisor, the change is the noised sum."""
         loader = DataLoader(TensorDataset(torch.zeros(10 * self.cohort, 1)), batch_size=self.cohort)
-        private, optimizer, _, criterion = self._made(module, loader, _Mean(loss))
+        private, optimizer, _, criterion = self._made(module, loader, _Mean(loss), trained=trained)
         for group in optimizer.param_groups:
             group["lr"] = float(optimizer.expected_batch_size)
         optimizer.zero_grad()
@@ -107,6 +113,13 @@ class Mode:
         exported = getattr(private, "_module", private).state_dict()
         once = {value.data_ptr() or name: name for name, value in reversed(exported.items())}  # a tied tensor once
         return {name: value.detach().numpy() for name, value in exported.items() if name in once.values()}
+
+    def gradients(
+        self, module: nn.Module, loss: Any, batch: tuple[Tensor, Tensor], trained: Sequence[str], seed: int
+    ) -> Mapping[str, Any]:
+        _seed(seed)
+        self._step(module, loss, batch, trained)
+        return {name: p.grad.numpy() for name, p in module.named_parameters() if p.grad is not None}
 
     def train(
         self, updates: NDArray[np.float32], steps: int, noise_multiplier: float, seed: int
@@ -133,12 +146,24 @@ class Mode:
                     break
         return np.array(seen)
 
-    def _made(self, module: nn.Module, loader: Any, loss: Any, noise: float | None = None) -> Any:
-        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        layers = len(trained)
+    def _made(
+        self,
+        module: nn.Module,
+        loader: Any,
+        loss: Any,
+        noise: float | None = None,
+        trained: Sequence[str] | None = None,
+    ) -> Any:
+        """What `make_private` gives; its optimizer holds all that needs a gradient, or only what is named."""
+        held = [
+            parameter
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad and (trained is None or name in trained)
+        ]
+        layers = len(held)
         common = {
             "module": module,
-            "optimizer": torch.optim.SGD(trained, lr=1.0),
+            "optimizer": torch.optim.SGD(held, lr=1.0),
             "data_loader": loader,
             "noise_multiplier": self.noise_multiplier if noise is None else noise,
             # Per layer, the clips' squares add up to the square of the whole.
@@ -180,40 +205,3 @@ def _start_at_zero(module: nn.Module) -> None:
 def _seed(seed: int) -> None:
     """Opacus draws from torch's global generator."""
     torch.random.manual_seed(seed)
-
-
-@dataclass(frozen=True)
-class Accountant(Silent):
-    """One of its accountants."""
-
-    name: str
-    kind: str
-
-    def claim(self) -> Declared:
-        return Declared(
-            by=f"Opacus {version('opacus')}, accountant {self.kind}",
-            noise_multiplier=None,
-            clip=1.0,
-            cohort=3,
-            discloses={"C12:Poisson-sampled releases": ESTIMATE} if self.kind == "gdp" else {},
-        )
-
-    def price(self, noise_multiplier: float, rate: float, steps: int, delta: float) -> float:
-        from opacus.accountants import create_accountant
-
-        made = create_accountant(self.kind)
-        made.history = [(noise_multiplier, rate, steps)]
-        return float(made.get_epsilon(delta))
-
-    def restored(self, noise_multiplier: float, before: int, after: int, delta: float) -> float:
-        from opacus.accountants import create_accountant
-
-        first = create_accountant(self.kind)
-        for _ in range(before):
-            first.step(noise_multiplier=noise_multiplier, sample_rate=1.0)
-        second = create_accountant(self.kind)
-        if before:
-            second.load_state_dict(first.state_dict())
-        for _ in range(after):
-            second.step(noise_multiplier=noise_multiplier, sample_rate=1.0)
-        return float(second.get_epsilon(delta))

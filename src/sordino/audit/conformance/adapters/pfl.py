@@ -19,7 +19,7 @@ from pfl.privacy.laplace_mechanism import LaplaceMechanism
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 from pfl.stats import MappedVectorStatistics
 
-from sordino.audit.conformance.protocol import Declared, Silent, Target, Tensors
+from sordino.audit.conformance.protocol import BUFFERS, Declared, Refused, Silent, Target, Tensors
 from sordino.core.types import Adjacency
 from sordino.privacy import gaussian
 
@@ -79,6 +79,8 @@ class Central:
         return self._round(self.make(), updates, weights, seed)
 
     def _round(self, mechanism: Any, updates: Sequence[Tensors], weights: Sequence[float], seed: int | None) -> Tensors:
+        if any(name.endswith(BUFFERS) for update in updates for name in update):
+            raise Refused("PyTorchModel sends what `named_parameters` lists, no buffers")
         total: Any = None
         for update, weight in zip(updates, weights, strict=True):
             user = UserContext(num_datapoints=1, seed=None)
@@ -94,6 +96,9 @@ class Central:
 @dataclass(frozen=True)
 class Adaptive(Central):
     """A bound that follows the users' norms."""
+
+    def with_cohort(self, count: int) -> Adaptive:
+        return replace(self, cohort=count)
 
     def norms(self, model: Tensors, updates: Sequence[Tensors], rounds: int, seed: int) -> list[float]:
         mechanism = self.make()
@@ -145,6 +150,8 @@ class Local:
         self, model: Tensors, updates: Sequence[Tensors], weights: Sequence[float], seed: int | None
     ) -> Tensors:
         (update,) = updates
+        if any(name.endswith(BUFFERS) for name in update):
+            raise Refused("PyTorchModel sends what `named_parameters` lists, no buffers")
         own = MappedVectorStatistics({name: np.array(value) for name, value in update.items()}, weights[0])
         noised, _ = self._mechanism().privatize(own, seed=seed)
         return {name: np.asarray(noised[name]) for name in noised}

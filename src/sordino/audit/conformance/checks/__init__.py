@@ -1,4 +1,4 @@
-"""The questions, C01 to C17, a file for each group. The same ones for every target: none knows whose it is.
+"""The questions, C01 to C20, a file for each group. The same ones for every target: none knows whose it is.
 
 sensitivity  C01 C02 C03    how far one unit moves a release, by weight and by dropouts
 hostile      C04 C05        what one client may send: values, types, names
@@ -9,6 +9,9 @@ sampling     C10 C13        who takes part; the claim as a whole, by canaries
 leakage      C14            an attack with its positive control
 secure       C15            secure summation
 modules      C16 C17        every trained tensor; records that influence one another
+bits         C18            what the last bits of a float tell
+harm         C19            what protection must not ruin
+memory       C20            what was spent, over rounds, runs and processes
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class Check:
     """One question.
 
     Args:
-        id: `C01` to `C17`.
+        id: `C01` to `C20`.
         asks: The question, in a few words.
         ask: Gives one outcome for each case.
     """

@@ -10,7 +10,7 @@ import numpy as np
 from sordino.audit.conformance.checks import check
 from sordino.audit.conformance.limits import How, attempt
 from sordino.audit.conformance.measure import Bench
-from sordino.audit.conformance.protocol import NotApplicable, Steps
+from sordino.audit.conformance.protocol import NotApplicable, Partial, Steps
 from sordino.audit.conformance.verdicts import Outcome, Result
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def covered(bench: Bench) -> Iterator[Outcome]:
     from sordino.audit.conformance.zoo import COVERED
 
     yield from (_tried(bench, target, case, "COVERED") for case in COVERED)
+    if isinstance(target, Partial):
+        yield _left_over(target, COVERED[-1])
 
 
 @check("C17", "records influence a step only through their own bounded gradients")
@@ -83,6 +85,23 @@ def _tried(bench: Bench, target: Steps, case: Case, zoo: str) -> Outcome:
         evidence = f"{len(broken)} of {len(whole.value)} tensors are not finite after the step"
         return Outcome(result=Result.FAIL, case=case.name, evidence=evidence, shows=shows)
     return _measured(bench, target, case, whole.value, shows)
+
+
+def _left_over(target: Partial, case: Case) -> Outcome:
+    """What gradients are left where only a part is trained: without noise they must not lie about."""
+    asked, trained = "gradients of what is not trained", ["score.weight", "score.bias"]
+
+    def gradients(seed: int) -> State:
+        return target.gradients(built(case), case.loss, case.batch(), trained, seed)
+
+    tried = attempt(lambda: (gradients(1), gradients(2)), limit_s=60)
+    if tried.value is None:
+        return Outcome(result=Result.REFUSED, case=asked, evidence=tried.says)
+    one, other = tried.value
+    bare = [name for name in one if name not in trained and np.any(one[name]) and not _changed(one[name], other[name])]
+    evidence = f"{len(bare)} tensors keep a gradient without noise, such as {bare[0]}" if bare else "none is left"
+    # Nothing of it is released, but whoever sends `.grad` sends it.
+    return Outcome(result=Result.NOTE if bare else Result.PASS, case=asked, evidence=evidence)
 
 
 def _measured(bench: Bench, target: Steps, case: Case, whole: State, shows: str) -> Outcome:

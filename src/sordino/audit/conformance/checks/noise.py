@@ -6,18 +6,16 @@ import contextlib
 import functools
 import os
 import random
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from sordino.audit.conformance.checks import check
-from sordino.audit.conformance.limits import attempt, quietly
+from sordino.audit.conformance.limits import attempt, in_child, quietly
 from sordino.audit.conformance.measure import TINY, Bench, Named, dense, flat, quiet, spike
 from sordino.audit.conformance.protocol import NotApplicable, Series, Tensors, Wire
 from sordino.audit.conformance.verdicts import Outcome, Result
@@ -214,7 +212,7 @@ def _forked(bench: Bench, updates: list[Named]) -> Outcome:
     if not hasattr(os, "fork"):
         return Outcome(result=Result.NOT_APPLICABLE, case=case, evidence="there is no fork here")
     bench.vector(updates, seed=None)
-    child = attempt(lambda: _in_child(lambda: bench.vector(updates, seed=None)), limit_s=30)
+    child = attempt(lambda: in_child(lambda: bench.vector(updates, seed=None)), limit_s=30)
     if child.value is None:
         return Outcome(result=Result.NOT_APPLICABLE, case=case, evidence=f"the worker did not answer: {child.says}")
     same = np.array_equal(child.value, bench.vector(updates, seed=None))
@@ -225,31 +223,6 @@ def _forked(bench: Bench, updates: list[Named]) -> Outcome:
         shows="from sordino.audit.conformance.checks.noise import _forked\n"
         "print(_forked(bench, [*bench.others(), spike(TINY)]))",
     )
-
-
-def _in_child(compute: Any) -> NDArray[np.float64]:
-    """What a forked child computes."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        try:
-            with os.fdopen(write, "wb") as pipe:
-                pipe.write(compute().tobytes())
-        finally:
-            os._exit(0)  # nothing of the parent's runs twice
-    os.close(write)
-    try:
-        with os.fdopen(read, "rb") as pipe:
-            values = np.frombuffer(pipe.read())
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        os.waitpid(child, 0)
-    if not values.size:
-        raise RuntimeError("it ended without an answer")
-    return values
 
 
 def _seed_everything(seed: int) -> None:
