@@ -41,6 +41,7 @@ SETTINGS = {
     "weighted clients": (*CLIENT, "stages=[{weight={cap=10}},{clip={norm=0.3}}]"),
     "adaptive": (*CLIENT, "stages=[{adaptive_clip={norm=0.3}}]", "local={lr=0.5,steps=20,momentum=0.5}"),
     "in turns": (*CLIENT, *CLIPPED, "sampling={round_robin={size=3}}"),
+    "as they arrive": (*CLIENT, *CLIPPED, "sampling={buffered={size=3,per_client=3,concurrency=5}}"),
     "fixed size": (*CLIENT, *CLIPPED, "sampling={fixed_size={size=3}}"),
     "clients, laplace": (*CLIENT, 'privacy.mechanism="laplace"', "stages=[{clip_l1={norm=0.3}}]"),
     "clients at their silo": (*CLIENT, *CLIPPED, 'privacy.noise_at="silo"', "sampling={round_robin={size=3}}"),

@@ -29,13 +29,19 @@ if TYPE_CHECKING:
     from sordino.experiment.settings import Setup
 
 
+def schedule(experiment: Experiment) -> Buffered | None:
+    """The schedule of an experiment's asynchronous rounds; None where rounds are not asynchronous."""
+    sampler = paying.sampler_of(experiment)
+    return sampler if isinstance(sampler, Buffered) else None
+
+
 def check(experiment: Experiment, population: Population) -> None:
     """Refuse asynchronous rounds where something is bound to one round that all clients share.
 
     Raises:
         ConfigError: The sampling is `buffered`, and something else of the experiment is not offered with it.
     """
-    if not isinstance(paying.sampler_of(experiment), Buffered):
+    if schedule(experiment) is None:
         return
     if experiment.rounds == FIT:
         raise ConfigError.about("experiment", "cannot be found for asynchronous rounds", "give a number", rounds=FIT)
@@ -75,8 +81,8 @@ def _check_adapter(experiment: Experiment, population: Population) -> None:
 
 def delayed(setup: Setup, state: State) -> Setup:
     """The setup of a round, whose engine gives every client the model that it started from."""
-    sampler = paying.sampler_of(setup.experiment)
-    if not isinstance(sampler, Buffered):
+    sampler = schedule(setup.experiment)
+    if sampler is None:
         return setup
     flush = sampler.flush(len(setup.population), state.round)
     return replace(setup, engine=Delayed(setup.engine, flush.versions, state.versions, sampler.discount))
@@ -84,8 +90,8 @@ def delayed(setup: Setup, state: State) -> Setup:
 
 def kept(setup: Setup, state: State) -> dict[int, Vector]:
     """The models, by round up to the state's, that clients still at work started from: no more are remembered."""
-    sampler = paying.sampler_of(setup.experiment)
-    if not isinstance(sampler, Buffered):
+    sampler = schedule(setup.experiment)
+    if sampler is None:
         return {}
     needed = sampler.needed(len(setup.population), state.round, setup.experiment.count)
     known = {**state.versions, state.round: state.server.model}
@@ -95,8 +101,8 @@ def kept(setup: Setup, state: State) -> dict[int, Vector]:
 def facts(plan: Plan) -> dict[str, Any] | None:
     """What a plan says of its asynchronous rounds, all public: for `plan_json`."""
     experiment, n = plan.experiment, len(plan.clients)
-    sampler = paying.sampler_of(experiment)
-    if not isinstance(sampler, Buffered):
+    sampler = schedule(experiment)
+    if sampler is None:
         return None
     ages = sampler.ages(n, experiment.count)
     counts = sampler.participations(n, experiment.count)

@@ -73,6 +73,7 @@ ROUNDS = {
     "cut": {"sampling": {"truncated_poisson": {"rate": 0.2, "cap": 20}}},
     "fixed size": {"sampling": {"fixed_size": {"size": 2}}},
     "in turns": {"sampling": {"round_robin": {"size": 2}}},
+    "as they arrive": {"sampling": {"buffered": {"size": 2, "per_client": 10**6, "concurrency": 4}}},
 }
 
 

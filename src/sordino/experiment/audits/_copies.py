@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sordino.audit.attacks import Progress
 from sordino.core import seeds
 from sordino.core.types import NoiseAt, RoundPlan, Unit, Vector
-from sordino.experiment import config
+from sordino.experiment import asynchrony, config
 from sordino.experiment.audits._again import again
 from sordino.experiment.build import Built
 from sordino.experiment.settings import setting_of
@@ -76,6 +76,8 @@ def _twin(setup: Setup) -> Twin | None:
     privacy, local = setup.experiment.privacy, setup.experiment.local
     steps = privacy.unit is Unit.RECORD and privacy.noise_at is NoiseAt.SILO and local.method == "gradient"
     if setup.description is not None or not (steps or privacy.non_private):
+        return None
+    if asynchrony.schedule(setup.experiment) is not None:  # clients start from models of different rounds
         return None
     try:
         return Twin(setup.module, cross_entropy)
