@@ -19,6 +19,7 @@ def terms_of(plan: Plan) -> PlanTerms:
     if not plan.private:
         raise ConfigError.about("approval", "is not private: there is nothing to approve", plan=plan.experiment.name)
     experiment = plan.experiment
+    shared = next((account.name for account in plan.accounts if account.client is None), None)
     return PlanTerms(
         run=plan.run,
         digest=plan.digest,
@@ -34,6 +35,9 @@ def terms_of(plan: Plan) -> PlanTerms:
         code=code.digest(),
         clip=experiment.local.clip,
         test=experiment.simulation.test,
+        model=experiment.model,
+        shared=shared,
+        clients=() if shared is None else tuple(plan.clients),
     )
 
 

@@ -19,6 +19,8 @@ from sordino.ledger.keys import SigningKey, VerifyKey
 from sordino.ledger.officers import Installed, Signed
 from sordino.privacy import events
 
+_LATER = ("model", "clients")
+
 
 @dataclass(frozen=True)
 class PlanTerms:
@@ -39,6 +41,9 @@ class PlanTerms:
         code: Digest of the code that planned it.
         clip: L2 norm of one unit's gradient, where there is one.
         test: A simulation, whose noise may be predictable.
+        model: The model with its base, as the experiment file names it; approvals before it was asked for have none.
+        shared: The one account that stands for all clients, where each may be in any cohort.
+        clients: Their names then; each pays in its own ledger what the shared account is charged.
     """
 
     run: str
@@ -55,11 +60,20 @@ class PlanTerms:
     code: str
     clip: float | None = None
     test: bool = False
+    model: dict[str, Any] = field(default_factory=dict)
+    shared: str | None = None
+    clients: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.shared is not None and (self.accounts.keys() != {self.shared} or not self.clients):
+            raise ConfigError.about("approval", "must be the only account, for named clients", shared=self.shared)
 
     @property
     def canonical(self) -> str:
         """One text for all terms that say the same."""
-        return history.canonical(tables.plain(self))
+        told = tables.plain(self)
+        # What older approvals do not say is left out where it says nothing: their signatures still hold.
+        return history.canonical({name: value for name, value in told.items() if name not in _LATER or value})
 
     @property
     def message(self) -> bytes:
@@ -72,12 +86,19 @@ class PlanTerms:
         return hashlib.sha256(self.canonical.encode()).hexdigest()
 
     def events(self, accounts: Sequence[str]) -> dict[str, events.Events]:
-        """What these accounts are charged, of those that the plan names."""
+        """What these accounts are charged, of those that the plan names; any, where one stands for all clients."""
+        charged = {name: self.accounts.get(self.shared or name) for name in accounts}
         return {
-            name: tuple((events.from_key(key), count) for key, count in self.accounts[name].items())
-            for name in accounts
-            if name in self.accounts
+            name: tuple((events.from_key(key), count) for key, count in counts.items())
+            for name, counts in charged.items()
+            if counts is not None
         }
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        """Who takes part, by name."""
+        names = self.clients if self.shared is not None else tuple(name.partition("/")[0] for name in self.accounts)
+        return tuple(sorted(set(names)))
 
 
 @dataclass(frozen=True)

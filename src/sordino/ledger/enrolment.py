@@ -67,6 +67,11 @@ need = 1
 unit = ["{account.unit}"]
 noise_at = ["silo"]              # "silo": nobody outside needs to be trusted; also "sum", "coordinator"
 # plans = ["…"]                  # digests of the only plans allowed
+# data = ["table"]               # the only data sets, as under [data]
+# columns = ["age", "ill"]       # the only columns that a plan may read
+# models = ["logistic"]          # the only models, by name or by base
+# min_cohort = 3                 # not with fewer silos in the plan
+test = {str(account.test).lower():<24} # simulations, whose noise may be predictable
 
 same_code = true                 # refuse a plan that was approved with other code than runs here
 valid_s = 3600                   # for how many seconds a grant may be used

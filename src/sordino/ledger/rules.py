@@ -9,9 +9,10 @@ epsilon = 2.0                         at most, per plan
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sordino.core import checks, code, tables
 from sordino.core.errors import ConfigError, PrivacyError
@@ -38,6 +39,11 @@ class Rules:
         unit: Allowed units.
         noise_at: Allowed places of noise.
         adjacency: Allowed neighbouring relations.
+        data: Names of the only data sets allowed, as under `[data]`; empty: any.
+        columns: The only columns that a plan may read, by any role; empty: any. A plan must name them then.
+        models: The only models allowed, by their name under `[model]` or by their base; empty: any.
+        min_cohort: With fewer silos in the plan it does not take part.
+        test: Take part in simulations, whose noise may be predictable.
         same_code: Refuse a plan that was approved with other code than runs here.
         valid_s: For how many seconds a grant may be used.
         key: File of the silo's private key.
@@ -57,6 +63,11 @@ class Rules:
     unit: tuple[Unit, ...] = tuple(Unit)
     noise_at: tuple[NoiseAt, ...] = tuple(NoiseAt)
     adjacency: tuple[Adjacency, ...] = tuple(Adjacency)
+    data: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    min_cohort: int = 1
+    test: bool = False
     same_code: bool = True
     valid_s: int = 3600
     key: str = "key.pem"
@@ -64,7 +75,7 @@ class Rules:
     witness: str = "witness.jsonl"
 
     def __post_init__(self) -> None:
-        checks.count("silo", need=self.need, valid_s=self.valid_s)
+        checks.count("silo", need=self.need, valid_s=self.valid_s, min_cohort=self.min_cohort)
         for name in ("epsilon", "delta", "clip", "rounds"):
             if getattr(self, name) is not None:
                 checks.positive("silo", **{name: getattr(self, name)})
@@ -84,7 +95,9 @@ class Rules:
         return [VerifyKey.parse(text) for text in self.coordinators]
 
     def accounts(self, terms: PlanTerms) -> list[str]:
-        """The plan's accounts that are this silo's: its own, or one per group of its records."""
+        """What of this silo's pays for the plan: its own account, also in place of one for all clients, or groups'."""
+        if terms.shared is not None:
+            return [self.name] if self.name in terms.clients else []
         return [name for name in terms.accounts if name == self.name or name.startswith(f"{self.name}/")]
 
     def check(self, approval: Approval) -> None:
@@ -104,6 +117,14 @@ class Rules:
             raise PrivacyError.about(
                 where, "charges no account of it", "name the silo as in the data", plan=terms.digest[:16]
             )
+        self._check_limits(where, terms, mine)
+        self._check_contents(where, terms)
+        if self.same_code and terms.code != code.digest():
+            raise PrivacyError.about(
+                where, "is not the code that runs here", "approve the plan again with this code", code=terms.code[:16]
+            )
+
+    def _check_limits(self, where: str, terms: PlanTerms, mine: Sequence[str]) -> None:
         for name in ("unit", "noise_at", "adjacency"):
             allowed = getattr(self, name)
             if getattr(terms, name) not in allowed:
@@ -115,10 +136,34 @@ class Rules:
                 asked = self._epsilon(terms, mine) if name == "epsilon" else getattr(terms, name)
                 if asked is None or not asked <= limit:
                     raise PrivacyError.about(where, f"is more than its {limit:g}", "change the plan", **{name: asked})
-        if self.same_code and terms.code != code.digest():
+        if len(terms.silos) < self.min_cohort:
             raise PrivacyError.about(
-                where, "is not the code that runs here", "approve the plan again with this code", code=terms.code[:16]
+                where, f"is less than its `min_cohort` of {self.min_cohort}", "ask more silos", silos=len(terms.silos)
             )
+
+    def _check_contents(self, where: str, terms: PlanTerms) -> None:
+        """What the plan reads and trains, by the names that it gives."""
+        if terms.test and not self.test:
+            raise PrivacyError.about(
+                where, "is a simulation, whose noise may be predictable", "set test = true", test=True
+            )
+        if self.data and not terms.data.keys() <= set(self.data):
+            raise PrivacyError.about(where, "is not in its `data`", "ask for other data", data=", ".join(terms.data))
+        for name, options in terms.data.items() if self.columns else ():
+            read = columns(options)
+            if read is None:
+                raise PrivacyError.about(
+                    where, "names no columns, so it may read any", f"name the columns of data.{name}", data=name
+                )
+            other = sorted(read - set(self.columns))
+            if other:
+                raise PrivacyError.about(where, "are not in its `columns`", "leave them out", columns=other)
+        if self.models and not terms.model:
+            raise PrivacyError.about(where, "does not say its model", "approve it again", plan=terms.digest[:16])
+        for name, options in terms.model.items() if self.models else ():
+            if not {name, str(options.get("base"))} & set(self.models):
+                base = f" on {options['base']}" if "base" in options else ""
+                raise PrivacyError.about(where, "is not in its `models`", "ask for another", model=f"{name}{base}")
 
     def _epsilon(self, terms: PlanTerms, mine: Sequence[str]) -> float:
         """The silo's own price of the plan: it does not take the coordinator's word for it."""
@@ -127,6 +172,23 @@ class Rules:
             float(pricing.price(pricing.counts(asked), terms.delta, terms.adjacency).epsilon)
             for asked in planned.values()
         )
+
+
+_ROLES = ("label", "client", "user", "group", "text", "messages", "prompt", "answer")
+
+
+def columns(options: Mapping[str, Any]) -> set[str] | None:
+    """The columns that a plan's table of data names, by any role; None where it leaves open which features it reads.
+
+    >>> sorted(columns({"label": "ill", "features": ["age"], "ranges": {"age": [0, 100]}}))
+    ['age', 'ill']
+    >>> columns({"label": "ill"}) is None
+    True
+    """
+    if "features" not in options and not any(role in options for role in ("text", "messages", "prompt")):
+        return None
+    named = [options[role] for role in _ROLES if role in options]
+    return {*named, *options.get("features", ()), *options.get("ranges", ()), *options.get("categories", ())}
 
 
 def read_rules(file: Path) -> Rules:

@@ -9,6 +9,7 @@ here before, or its transaction was.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,10 +22,10 @@ from sordino.ledger.approval import Approval, PlanTerms
 from sordino.ledger.checkpoints import Growth
 from sordino.ledger.grants import Grant, Request
 from sordino.ledger.keys import SigningKey
-from sordino.ledger.ledger import Ledger
+from sordino.ledger.ledger import Ledger, transaction
 from sordino.ledger.rules import Rules, read_rules
 from sordino.ledger.witnesses import Witness
-from sordino.privacy.permits import Reservation
+from sordino.privacy.permits import Line, Reservation
 
 FILE = "silo.toml"
 """A silo's rules, in its folder."""
@@ -170,6 +171,32 @@ class SiloLedger:
         )
         self._granted[request.txid] = _Granted(grant, reservation)
         return grant
+
+    def grant_whole(self, run: str) -> Grant:
+        """Charge all rounds of a joined plan at once, and say so: where one account stands for all clients.
+
+        Whether the silo is in a round's cohort is secret, and its people pay for every round, as the price supposes.
+        So nobody asks it round by round. A restarted coordinator gets a grant for its own fence, of the same charge.
+
+        Raises:
+            BudgetRefused: The silo's account does not cover it; nothing was written.
+            PrivacyError: The run was not joined, or its silos pay round by round.
+        """
+        terms, fence = self._joined.get(run, (None, 0))
+        if terms is None or terms.shared is None:
+            rule = "was not joined" if terms is None else "is charged to its silos round by round"
+            raise PrivacyError.about(f"silo {self.name!r}", rule, "nothing was granted", run=run)
+        lines = tuple(Line(self.name, terms.unit, key, count) for key, count in terms.accounts[terms.shared].items())
+        request = Request(
+            transaction(run, None, "train", terms.digest, self.name), run, None, terms.digest, fence, lines
+        )
+        if self.ledger.state(request.txid) is None:
+            grant = self.grant(request)
+            # Its people's part in every round is paid from now on; the noise is the coordinator's to draw.
+            self.hand_over(request.txid, hashlib.sha256(grant.message).hexdigest())
+            return grant
+        expires = int(self._clock()) + self.rules.valid_s
+        return Grant.of(request, self.key.public, expires=expires).signed(self.key)
 
     def _check(self, request: Request) -> None:
         terms, fence = self._joined.get(request.run, (None, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import sqlite3
 
@@ -24,6 +25,7 @@ from sordino.privacy.permits import Line
 STEP = events.gaussian(5.0)
 KEY = events.key(STEP)
 DIGEST = "ab" * 32
+TABLE = {"label": "ill", "client": "site", "features": ["age"], "ranges": {"age": [0, 100]}}
 OFFICER = SigningKey.generate("officer")
 SECOND = SigningKey.generate("second")
 COORDINATOR = SigningKey.generate("coordinator")
@@ -252,6 +254,16 @@ def test_so_many_officers_must_sign(world):
         ('adjacency = ["replace_one"]', {}),
         ('plans = ["another"]', {}),
         ("same_code = true", {"code": "0" * 64}),
+        ('data = ["other", "more"]', {}),
+        ('columns = ["age", "ill", "site"]', {}),
+        ('columns = ["age", "ill", "site"]', {"data": {"table": {**TABLE, "features": ["age", "name"]}}}),
+        ('columns = ["age", "ill", "site"]', {"data": {"table": {**TABLE, "categories": {"name": ["a"]}}}}),
+        ('columns = ["age", "ill", "site"]', {"data": {"table": {**TABLE, "user": "name"}}}),
+        ('columns = ["age", "ill", "site"]', {"data": {"text": {"text": "name"}}}),
+        ('models = ["logistic"]', {}),
+        ('models = ["logistic", "smollm2-135m"]', {"model": {"causal_lm": {"base": "another"}}}),
+        ("min_cohort = 3", {}),
+        ("min_cohort = 3", {"accounts": {"north/a": {KEY: 4}, "north/b": {KEY: 4}, "south": {KEY: 4}}}),
     ],
 )
 def test_a_plan_beyond_the_silos_rules_is_refused(world, rule, change):
@@ -262,6 +274,140 @@ def test_a_plan_beyond_the_silos_rules_is_refused(world, rule, change):
     with world.silo() as silo, pytest.raises(PrivacyError, match=rule.partition(" ")[0].replace("same_", "")[:-1]):
         world.begin(silo, approved(terms(**change)))
     assert world.spent() == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ('data = ["heart"]', {}),
+        ('columns = ["age", "ill", "site"]', {"data": {"table": TABLE}}),
+        ('columns = ["note"]', {"data": {"text": {"text": "note"}}}),
+        ('models = ["logistic"]', {"model": {"logistic": {}}}),
+        ('models = ["smollm2-135m"]', {"model": {"causal_lm": {"base": "smollm2-135m"}}}),
+        ("min_cohort = 2", {}),
+    ],
+)
+def test_what_is_within_the_silos_rules_is_not_refused(world, rule, change):
+    """
+    Control of the test above.
+    """
+    world.rules(rule)
+    with world.silo() as silo:
+        silo.check(approved(terms(**change)))
+
+
+def test_a_simulation_is_refused_unless_the_silo_allows_it(tmp_path):
+    """
+    Enrolment for tests says so; a silo of real people does not.
+    """
+    enrol(tmp_path / "north", dataclasses.replace(ACCOUNT, test=True))
+    with open_silo(tmp_path / "north") as silo:
+        assert silo.rules.test
+        silo.check(Approval(terms(test=True)))
+        silo.rules = dataclasses.replace(silo.rules, test=False)
+        with pytest.raises(PrivacyError, match="simulation"):
+            silo.check(Approval(terms(test=True)))
+
+
+def test_older_approvals_are_read_and_their_signatures_hold():
+    """
+    They say nothing of a model; what is signed is the same text as before.
+    """
+    told = json.loads(approved().text)
+    told["plan"].pop("model")
+    told["plan"].pop("clients")
+    found = Approval.parse(json.dumps(told))
+    assert found.signers([OFFICER.public], 1) == ("officer",)
+    assert "model" not in found.terms.canonical
+    for change in (
+        {"model": {"logistic": {}}},
+        {"accounts": {"all": {KEY: 4}}, "shared": "all", "clients": ("north",)},
+    ):
+        changed = dataclasses.replace(found, terms=dataclasses.replace(found.terms, **change))
+        with pytest.raises(VerificationError, match="forged"):
+            changed.signers([OFFICER.public], 1)
+
+
+SHARED = {
+    "accounts": {"clients": {events.key(events.poisson(0.5, events.gaussian(5.0))): 4}},
+    "shared": "clients",
+    "clients": ("north", "south"),
+    "unit": Unit.CLIENT,
+    "noise_at": NoiseAt.COORDINATOR,
+}
+
+
+@pytest.fixture
+def sampled(world):
+    """The silo is one of the clients that an account of all stands for."""
+    shutil.rmtree(world.path / "north")
+    account = dataclasses.replace(ACCOUNT, unit=Unit.CLIENT)
+    enrol(world.path / "north", account, coordinators=[COORDINATOR.public], officers=[OFFICER.public])
+    world.rules('noise_at = ["coordinator"]')
+    return world
+
+
+def test_a_silo_pays_what_the_shared_account_is_charged(sampled):
+    """
+    Every round of the plan, at once and once, whatever cohort it is drawn into; a restart gets a grant, not a charge.
+    """
+    plan = approved(terms(**SHARED))
+    (key,) = SHARED["accounts"]["clients"]
+    with sampled.silo() as silo:
+        fence = sampled.begin(silo, plan)
+        grant = silo.grant_whole("run")
+        assert grant.lines == (Line("north", Unit.CLIENT, key, 4),)
+        grant.check_signature(silo.key.public)
+        (claim,) = silo.ledger.claims("run")
+        assert (claim.account, claim.complete, claim.unit) == ("north", True, Unit.CLIENT)
+        with pytest.raises(BudgetRefused):
+            silo.grant(Request("run/0", "run", 0, "digest of run", fence, (Line("north", Unit.CLIENT, key, 1),)))
+    spent = sampled.spent()
+    with sampled.silo() as silo:
+        fence = sampled.begin(silo, plan)
+        again = silo.grant_whole("run")
+        again.check_signature(silo.key.public)
+        assert (again.txid, again.lines, again.fence) == (grant.txid, grant.lines, fence)
+    assert sampled.spent() == spent
+    assert list(sampled.states().values()) == ["committed"]
+    assert verify(sampled.path / "north" / "ledger.db", reprice=True).problems == ()
+
+
+def test_a_silo_is_refused_a_plan_that_shares_an_account_without_it(sampled):
+    """
+    Its name is not among the clients; or the shared account is not the only one.
+    """
+    with sampled.silo() as silo, pytest.raises(PrivacyError, match="no account of it"):
+        silo.check(approved(terms(**{**SHARED, "clients": ("south",)})))
+    with pytest.raises(ConfigError, match="only account"):
+        terms(**{**SHARED, "accounts": {**SHARED["accounts"], "north": {KEY: 1}}})
+    with pytest.raises(ConfigError, match="only account"):
+        terms(**{**SHARED, "clients": ()})
+
+
+def test_the_shared_account_is_priced_by_the_silo_itself(sampled):
+    """
+    Its rules and its account bind as for its own.
+    """
+    sampled.rules("epsilon = 0.5")
+    with sampled.silo() as silo, pytest.raises(PrivacyError, match="epsilon"):
+        silo.check(approved(terms(**SHARED)))
+    with sampled.silo() as silo:
+        silo.rules = dataclasses.replace(silo.rules, epsilon=None, unit=tuple(Unit))
+        with pytest.raises(PrivacyError, match="protects a client"):
+            silo.check(approved(terms(**{**SHARED, "unit": Unit.RECORD})))
+
+
+def test_rounds_are_not_granted_at_once_where_silos_pay_round_by_round(world):
+    """
+    Nor in a run that was not joined.
+    """
+    with world.silo() as silo:
+        with pytest.raises(PrivacyError, match="not joined"):
+            silo.grant_whole("run")
+        world.begin(silo)
+        with pytest.raises(PrivacyError, match="round by round"):
+            silo.grant_whole("run")
 
 
 def test_rules_that_fit_refuse_nothing(world):
