@@ -1,6 +1,6 @@
 """The federation's own certificate authority, its server's certificate, and the keys by which nodes are known.
 
-ca.key ─ signs ─► server.pem (TLS of the coordinator)        node.key (ECDSA P-384) ─► node.pub, registered at the coordinator
+ca.key ── signs ─► server.pem, the coordinator's      node.key (ECDSA P-384) ── belongs to ─► node.pub, registered there
 
 A site trusts `ca.pem` and nothing else: no public authority can put another server in the coordinator's place.
 """

@@ -65,7 +65,7 @@ def targets() -> list[Target]:
     ]
 
 
-class _Nodes(Grid):  # type: ignore[misc]  # flwr is not installed where types are checked
+class _Nodes(Grid):
     """So many nodes that are online. Nothing is sent: the strategy's messages are answered here."""
 
     def __init__(self, count: int) -> None:
