@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -103,16 +103,18 @@ def open_books(
     plan: Plan,
     run: str,
     approval: Approval | None = None,
-    settle: Callable[[Ledger], object] | None = None,
+    *,
+    forfeit: bool = True,
 ) -> LedgerBooks:
-    """Open the plan's accounts where they are missing, admit the plan, and settle what a crash left open.
+    """Open the plan's accounts where they are missing, admit the plan, and take the run over.
 
     Args:
         ledger: Whose accounts.
         plan: What runs.
         run: Its name in the ledger.
         approval: The plan as officers signed it.
-        settle: Commits what others still hold (`Ledger.found`); whatever it leaves open is forfeited.
+        forfeit: Count as spent what a crash left open. Left out only where whoever drew its noise may still hold the
+            bytes, which the caller settles (`Ledger.found`).
 
     Raises:
         BudgetRefused: An account cannot pay for the whole plan; nothing has run.
@@ -153,9 +155,8 @@ def open_books(
         approval=None if approval is None else approval.order_for(ledger.policy()),
     )
     fence = ledger.open_run(run)
-    if settle is not None:
-        settle(ledger)
-    ledger.forfeit_open(run)
+    if forfeit:
+        ledger.forfeit_open(run)
     return LedgerBooks(ledger, run, fence)
 
 

@@ -38,8 +38,14 @@ class Built:
         return Loop(self.setup, self.strategy, average, books, run, save, seen)
 
 
-def build(plan: Plan, population: Population, *, probe: bool = True) -> Built:
+def build(plan: Plan, population: Population, *, probe: bool = True, together: bool = True) -> Built:
     """Build model, objective, strategy and engine, and probe the model before it touches data.
+
+    Args:
+        plan: What runs.
+        population: The data it was planned for.
+        probe: Try the model on made-up records first.
+        together: Find out how the clients train fastest in one process.
 
     Raises:
         ConfigError: The `train` extra is missing, or a part's options are wrong.
@@ -65,7 +71,7 @@ def build(plan: Plan, population: Population, *, probe: bool = True) -> Built:
     name, options = single("objective", experiment.objective)
     objective = objectives.build(name, options, f"objective.{name}")
     clipping = clipping_engines.build(experiment.local.engine, passes_of(experiment, population))
-    stack, twin = company(plan, population, module, clipping)
+    stack, twin = company(plan, population, module, clipping) if together else (None, None)
     setup = Setup(
         plan=plan,
         population=population,

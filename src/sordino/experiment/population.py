@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -60,13 +61,19 @@ class Population:
         return canaries.surplus if canaries is not None and canaries.silo == self.names[client] else 0
 
 
-def load(experiment: Experiment) -> Population:
+def load(experiment: Experiment, here: Mapping[str, Any] | None = None, silo: str | None = None) -> Population:
     """Load and split the data that an experiment names.
+
+    Args:
+        experiment: What is wanted.
+        here: Options of the data set that hold on a silo's machine, such as its `path`.
+        silo: Whose machine this is; left out, nobody's in particular.
 
     Raises:
         ConfigError: The data cannot be read, a client is empty, or there is only one client.
     """
     name, options = single("data", experiment.data)
+    options = _here(options, here or {}, silo)
     text = _text_input(experiment)
     examples = _read(datasets.build(name, options, f"data.{name}").load(), text)
     partition, options = single("partition", experiment.partition)
@@ -105,6 +112,15 @@ def load(experiment: Experiment) -> Population:
     )
     unit = experiment.privacy.unit
     return replace(whole, units=tuple(_units(whole, i, unit) for i in range(len(whole))))
+
+
+def _here(options: Mapping[str, Any], here: Mapping[str, Any], silo: str | None) -> dict[str, Any]:
+    """A data set's options on a silo's machine: which of its files are read is for the silo to say."""
+    if silo is not None and "path" in options and "path" not in here:
+        raise PrivacyError.about(
+            f"silo {silo!r}", "is named by the experiment, not by the silo", "set [data] in its site.toml", path="…"
+        )
+    return {**options, **here}
 
 
 def _text_input(experiment: Experiment) -> TextInput | None:

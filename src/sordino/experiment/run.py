@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,13 @@ from sordino.experiment.metrics import metrics
 from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
 from sordino.experiment.progress import Progress, Spent
+from sordino.experiment.remote.books import RemoteBooks
+from sordino.experiment.remote.federation import Federation
 from sordino.experiment.render import finite, plan_json
 from sordino.experiment.rounds import Books, State
 from sordino.experiment.settings import setting_of
 from sordino.experiment.silos import SiloBooks, consenting
+from sordino.federation.engines import Engine
 from sordino.ledger import Claim, Ledger
 from sordino.ledger.stores import Place, label, located
 
@@ -63,6 +66,7 @@ def run(
     base: Path = Path(),
     progress: Callable[[Progress], None] = lambda _: None,
     sensed: Callable[[Report], None] = lambda _: None,
+    federation: Federation | None = None,
 ) -> Result:
     """Run a plan, or go on with one that was interrupted, or read one that is finished.
 
@@ -76,6 +80,7 @@ def run(
         base: Where a relative `ledger` path starts: the experiment file's folder.
         progress: Called after every round.
         sensed: Called with what the sensor audit at the start measured, before anything is charged.
+        federation: The silos, where they are other machines; left out, they are played in this process.
 
     Raises:
         BreakerOpen: The sensor audit failed; nothing was charged or released.
@@ -87,13 +92,13 @@ def run(
     if finished is not None:
         claims = claims_of(plan, _ledger_of(plan, folder, base))
         return Result(folder.path, finished | _claimed(plan, finished["silos"], claims), claims, fresh=False)
-    built = build(plan, population)
+    built = build(plan, population, together=federation is None)
     report = sensor.at_start(built.setup)
     if report is not None:
         sensed(report)
         require(report)
-    setting = setting_of(built.setup)
-    with _opened(plan, folder, toml, _ledger_of(plan, folder, base), base) as (books, ledger):
+    with _opened(plan, folder, toml, _ledger_of(plan, folder, base), base, federation) as (books, ledger, engine):
+        built = built if engine is None else replace(built, setup=replace(built.setup, engine=engine))
         if report is not None:
             folder.write("sensor.json", report.to_plain())
         if population.canaries is not None:  # coins are fixed, and kept, before anything is trained
@@ -112,14 +117,13 @@ def run(
         loop = built.loop(books, _name(plan), folder.save, checked)
         before = folder.load()
         begun = time.process_time()
-        state = loop.rounds(before or loop.start(built.start), setting)
+        state = loop.rounds(before or loop.start(built.start), setting_of(built.setup))
         took = time.process_time() - begun
         model = loop.average.result(state.average)
         released = released_metrics.release(built.setup, books, _name(plan), model)
         claims = tuple(ledger.claims(_name(plan))) if ledger is not None else ()
         _compare_with_plan(plan, claims)
-        if isinstance(books, SiloBooks):
-            books.agree(claims)
+        away = _agreed(books, claims, model)
         summary = plan_json(plan)
         summary |= _claimed(plan, summary["silos"], claims)
         summary |= {"metrics": metrics(built.setup, model).to_plain(), "run_folder": str(folder.path)}
@@ -128,6 +132,7 @@ def run(
             summary |= {"metrics_at_start": metrics(built.setup, built.start).to_plain()}
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
         summary |= adapter.exported(built.setup, model, folder)
+        summary |= {} if federation is None else {"silos_away": list(away)}
         summary |= {"rounds_lost": _lost(ledger, plan), "sensor": None if report is None else report.counted()}
         # Apart from the summary: how long a training takes depends on the records that were drawn.
         folder.write("timing.json", {"visibility": "local", "cpu_seconds": _whole(took, plan.experiment.count, before)})
@@ -139,13 +144,13 @@ def run(
 
 @contextmanager
 def _opened(
-    plan: Plan, folder: RunFolder, toml: str, place: Place, base: Path
-) -> Iterator[tuple[Books, Ledger | None]]:
+    plan: Plan, folder: RunFolder, toml: str, place: Place, base: Path, federation: Federation | None
+) -> Iterator[tuple[Books, Ledger | None, Engine | None]]:
     """The run's folder and books, the plan admitted. A plan that is refused leaves no run folder."""
     fresh = folder.begin(toml, plan_json(plan))
     with ExitStack() as stack:
         try:
-            opened = stack.enter_context(_books(plan, place, base))
+            opened = stack.enter_context(_books(plan, place, base, federation))
         except SordinoError:
             if fresh:
                 folder.discard()
@@ -153,12 +158,28 @@ def _opened(
         yield opened
 
 
-def _books(plan: Plan, place: Place, base: Path) -> AbstractContextManager[tuple[Books, Ledger | None]]:
-    """The books of a run; those of its silos too where they keep some."""
+@contextmanager
+def _books(
+    plan: Plan, place: Place, base: Path, federation: Federation | None
+) -> Iterator[tuple[Books, Ledger | None, Engine | None]]:
+    """The books of a run; those of its silos too where they keep some. And the engine, where they are elsewhere."""
     approval = approved(plan, base)
-    if plan.experiment.enforcement is None or not plan.private:
-        return kept(plan, _name(plan), place, approval)
-    return consenting(plan, approval, plan.experiment.enforcement, place, base)
+    if federation is not None:
+        with federation.opened(plan, approval, place) as (remote, engine, ledger):
+            yield remote, ledger, engine
+    elif plan.experiment.enforcement is None or not plan.private:
+        with kept(plan, _name(plan), place, approval) as opened:
+            yield *opened, None
+    else:
+        with consenting(plan, approval, plan.experiment.enforcement, place, base) as asked:
+            yield *asked, None
+
+
+def _agreed(books: Books, claims: tuple[Claim, ...], model: Vector) -> tuple[str, ...]:
+    """Compare the claims with the silos' own ledgers, where they keep some; those that could not be asked."""
+    if isinstance(books, SiloBooks):
+        books.agree(claims)
+    return books.agree(claims, model) if isinstance(books, RemoteBooks) else ()
 
 
 def claims_of(plan: Plan, place: Place) -> tuple[Claim, ...]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
 from sordino.core.errors import BudgetRefused, EngineError, PrivacyError, SordinoError, VerificationError
+
+T = TypeVar("T")
 
 Field: TypeAlias = int | float | str | bytes
 
@@ -50,7 +52,7 @@ class Letter:
         """A field of bytes; else as `text`."""
         return self._field(name, bytes)
 
-    def _field(self, name: str, kind: type[Any]) -> Any:
+    def _field(self, name: str, kind: type[T]) -> T:
         value = self.fields.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise EngineError.about(

@@ -51,7 +51,7 @@ class Roll:
         taken = {address for name, address in self.addresses.items() if name not in wanted}
         letter = Letter("hello", {"run": run, "origin": origin, "nonce": nonce})
         letters = {address: letter for address in self.post.present() if address not in taken}
-        found = {}
+        found: dict[str, Greeting] = {}
         for address, answer in self.post.ask(letters, self.timeout):
             try:
                 name, greeting = self._believed(opened(answer, "hello", address), nonce)

@@ -30,7 +30,7 @@ from sordino.experiment.plan import make_plan
 from sordino.experiment.population import load
 from sordino.experiment.settings import Setting, Setup, setting_of
 from sordino.experiment.site.outbox import Kept, Outbox
-from sordino.federation.post import Letter, refusal
+from sordino.federation.post import Field, Letter, refusal
 from sordino.ledger import Claim
 from sordino.ledger.approval import Approval
 from sordino.ledger.checkpoints import Growth
@@ -103,9 +103,9 @@ class Member:
             "forfeit": self._forfeit,
             "leave": self._leave,
         }
+        if letter.action not in actions:
+            return refusal(EngineError.about("site", f"is none of {', '.join(actions)}", action=letter.action))
         try:
-            if letter.action not in actions:
-                raise EngineError.about("site", f"is none of {', '.join(actions)}", action=letter.action)
             return actions[letter.action](letter)
         except Exception as problem:  # noqa: BLE001 - whatever happens, the coordinator gets an answer without records
             self._say(f"{letter.action}: {problem}")
@@ -114,7 +114,12 @@ class Member:
     def _hello(self, letter: Letter) -> Letter:
         run, (size, note) = letter.text("run"), self.silo.seen(letter.text("origin"))
         handed = [c.txid for c in self.silo.ledger.charges(run) if c.state == "committed"]
-        told = {"silo": self.silo.name, "seen": size, "note": note or "", "handed": json.dumps(handed)}
+        told: dict[str, Field] = {
+            "silo": self.silo.name,
+            "seen": size,
+            "note": note or "",
+            "handed": json.dumps(handed),
+        }
         signed = self.silo.key.sign(GREETING + letter.content("nonce"))
         return Letter("hello", {**told, "signature": signed})
 
@@ -146,7 +151,7 @@ class Member:
                 plan=digest[:16],
                 here=plan.digest[:16],
             )
-        setup = build(plan, population).setup
+        setup = build(plan, population, together=False).setup
         report = sensor.at_start(setup)
         if report is not None:
             require(report)
@@ -171,10 +176,9 @@ class Member:
         kept = self._outbox.kept(txid) if state == "committed" else None
         if kept is not None:
             return _sent(joined, number, kept)
-        if state is not None:
-            raise PrivacyError.about(
-                f"silo {self.silo.name!r}", "was charged here and is never drawn again", "go on", txid=txid
-            )
+        if state is not None:  # a crash came between the charge and the bytes
+            self.silo.forfeit(joined.request(number))
+            return Letter("lost", {"grant": next(iter(self.silo.ledger.consents(txid).values()))})
         grant = self.silo.grant(joined.request(number))
         update = self._update(joined, number, letter)
         kept = Kept(grant.text, update)
@@ -204,7 +208,7 @@ class Member:
         """Rounds that the coordinator charged and that never came from here: spent here too, so that both agree."""
         joined, grants = self._of(letter), {}
         for number in json.loads(letter.text("rounds")):
-            if self.silo.ledger.state(joined.txid(number)) in (None, "held"):
+            if self.silo.ledger.state(joined.txid(number)) in (None, "reserved"):
                 self.silo.forfeit(joined.request(number))
             grants[number] = self.silo.ledger.consents(joined.txid(number))
         return Letter("forfeit", {"grants": json.dumps(grants)})
@@ -222,14 +226,14 @@ class Member:
         return Letter("leave", {"signature": signature, "claims": json.dumps(claims)})
 
     def _end(self, joined: Joined, model: Vector) -> None:
-        """The silo's copy of the model, and how it does on the silo's own held-out records, which only the silo sees."""
+        """The silo's copy of the model, and how it does on held-out records that only the silo sees."""
         from sordino.experiment.site.ending import ended
 
         ended(joined.setup, self.silo.name, model, self.folder / "runs" / joined.run)
 
 
 def _sent(joined: Joined, number: int, kept: Kept) -> Letter:
-    told = {"plan": joined.setup.plan.digest, "round": number, "grant": kept.grant}
+    told: dict[str, Field] = {"plan": joined.setup.plan.digest, "round": number, "grant": kept.grant}
     return Letter("train", told, kept.vector)
 
 

@@ -75,6 +75,8 @@ class Flower(Engine):
     ) -> Iterator[Update]:
         del work, together  # every site has its own
         announced = self.announced or Announced(model, {}, len(model))
+        if model.shape == announced.model.shape:  # where a round trains a part, the rest has to come with it
+            announced = replace(announced, model=model)
         silent = {int(client): "cannot be reached" for client in cohort}
         clients, letters = {}, {}
         for client in silent:
@@ -121,8 +123,8 @@ class GridPost:
         end = time.monotonic() + timeout
         while sent and time.monotonic() < end:
             for reply in self.grid.pull_messages(list(sent)):
-                address = sent.pop(reply.metadata.reply_to_message_id, None)
-                if address is not None:
+                address = sent.pop(reply.metadata.reply_to_message_id, "")
+                if address:
                     yield address, letter_of(reply)
             if sent:
                 time.sleep(self.poll)
@@ -159,7 +161,7 @@ def letter_of(message: Message) -> Letter:
     if message.has_error():
         return refusal(EngineError.about("flower", message.error.reason or "failed", code=message.error.code))
     try:
-        fields = dict(message.content.config_records[FIELDS])
+        fields: dict[str, Any] = dict(message.content.config_records[FIELDS])
         vectors = message.content.array_records
         vector = vectors[VECTOR][VECTOR].numpy() if VECTOR in vectors else None
         return Letter(str(fields.pop(ACTION)), fields, vector)

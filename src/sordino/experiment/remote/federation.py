@@ -1,0 +1,134 @@
+"""A federation of machines, as `run` needs it: books that silos consent to, and the engine that asks them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from sordino.core import tables
+from sordino.core.errors import ConfigError, PrivacyError, VerificationError
+from sordino.core.types import NoiseAt
+from sordino.experiment.approval import terms_of
+from sordino.experiment.books import open_books
+from sordino.experiment.config import Experiment
+from sordino.experiment.plan import Plan
+from sordino.experiment.remote.books import RemoteBooks, Terms
+from sordino.experiment.remote.roll import Greeting, Roll, Telling
+from sordino.federation.engines.flower import Flower
+from sordino.federation.post import Post
+from sordino.ledger import Ledger
+from sordino.ledger.approval import Approval
+from sordino.ledger.keys import SigningKey, VerifyKey
+from sordino.ledger.stores import Place
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The silos on other machines, and how this coordinator deals with them.
+
+    Args:
+        experiment: The experiment as written: silos plan it again for themselves.
+        post: Carries letters.
+        key: The coordinator's private key: it signs checkpoints of its ledger, which the silos keep.
+        silos: Every silo's public key, by its name.
+        minimum: Least number of silos whose updates make a round; with fewer the run stops, and goes on later.
+        wait: How long to wait at the start until all silos are there, in seconds.
+        timeout: How long a round waits for a silo, in seconds.
+        answer: How long to wait for what costs no training, in seconds.
+        tell: Told in words what goes wrong at the silos.
+    """
+
+    experiment: Experiment
+    post: Post
+    key: SigningKey
+    silos: Mapping[str, VerifyKey]
+    minimum: int = 1
+    wait: float = 120.0
+    timeout: float = 3600.0
+    answer: float = 120.0
+    tell: Telling = lambda _: None
+
+    @contextmanager
+    def opened(
+        self, plan: Plan, approval: Approval | None, place: Place
+    ) -> Iterator[tuple[RemoteBooks, Flower, Ledger]]:
+        """A run's books with the plan admitted here and by every silo, the engine, and the coordinator's ledger.
+
+        Raises:
+            VerificationError: The coordinator's ledger was put back or copied: a silo has seen more.
+            PrivacyError: A silo refuses the plan.
+            BudgetRefused: A silo, or the coordinator, cannot pay for it.
+            EngineError: A silo does not answer.
+        """
+        approval = approval or Approval(terms_of(plan))
+        self._check(plan, approval)
+        roll = Roll(self.post, self.silos, self.answer)
+        found = roll.gather(plan.clients, plan.run, self.key.name, wait=self.wait)
+        with Ledger(place, key=self.key) as ledger:
+            _put_back(ledger, found)
+            # What an earlier process charged is asked for again where silos draw: they keep what they have drawn.
+            own = open_books(
+                ledger, plan, plan.run, approval, forfeit=plan.experiment.privacy.noise_at is not NoiseAt.SILO
+            )
+            books = RemoteBooks(
+                own, _terms(plan, self.experiment, approval, self.key.name), roll, self.minimum, self.tell
+            )
+            for silo in plan.clients:
+                books.join(silo, ledger.growth(found[silo].seen), own.fence)
+            books.catch_up(list(plan.clients))
+            yield books, Flower(self.post, books, self.timeout), ledger
+
+    def _check(self, plan: Plan, approval: Approval) -> None:
+        if approval.terms != replace(terms_of(plan), code=approval.terms.code):
+            raise PrivacyError.about("approval", "is not of this plan, word for word", "let officers sign it again")
+        unknown = sorted(set(plan.clients) - self.silos.keys())
+        if unknown:
+            raise ConfigError.about("run", "are no sites of this federation", "add their public keys", silos=unknown)
+        if plan.experiment.evaluation.release is not None:
+            raise ConfigError.about("evaluation.release", "is not offered over machines yet", "drop it")
+        if plan.experiment.audit is not None:
+            raise ConfigError.about("audit", "crafts records of silos that are elsewhere", "run it in one process")
+        if not self.minimum <= len(plan.clients):
+            raise ConfigError.about("run", f"is more than the {len(plan.clients)} silos", minimum=self.minimum)
+
+
+def _terms(plan: Plan, experiment: Experiment, approval: Approval, origin: str) -> Terms:
+    accounts: dict[str, list[str]] = {name: [] for name in plan.clients}
+    for account in plan.accounts:
+        if account.client is None:
+            raise ConfigError.about(
+                "run", "has one account for all clients; over machines each silo pays its own", "use sampling.all"
+            )
+        if account.charges:
+            accounts[plan.clients[account.client]].append(account.name)
+    return Terms(
+        run=plan.run,
+        plan=plan.digest,
+        approval=approval.text,
+        experiment=json.dumps(tables.plain(experiment)),
+        origin=origin,
+        clients=plan.clients,
+        accounts={name: tuple(names) for name, names in accounts.items()},
+        noise_at=plan.experiment.privacy.noise_at,
+    )
+
+
+def _put_back(ledger: Ledger, found: Mapping[str, Greeting]) -> None:
+    """Refuse a coordinator's ledger of which a silo has seen more.
+
+    Raises:
+        VerificationError: A silo keeps a later checkpoint, or has handed over a round that the ledger does not know.
+    """
+    notes: Sequence[str] = [greeting.note for greeting in found.values() if greeting.note]
+    ledger.compare_with(notes)
+    for silo, greeting in found.items():
+        for txid in greeting.handed:
+            if ledger.state(txid) is None:
+                raise VerificationError.about(
+                    "ledger",
+                    f"does not know what silo {silo!r} has handed over: it was put back, or is a copy",
+                    "nothing was released; find the newer ledger",
+                    txid=txid,
+                )
