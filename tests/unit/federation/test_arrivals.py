@@ -61,7 +61,7 @@ def test_no_schedule_breaks_its_rules(population, buffer, concurrency, cap, law,
 
 def test_a_schedule_that_asks_clients_again_too_early_is_found(monkeypatch):
     """Negative control: clients that are asked again before the flush come twice into a buffer, and over the cap."""
-    monkeypatch.setattr(_arrivals, "_taken", lambda idle, draws: idle[int(draws.integers(len(idle)))])
+    monkeypatch.setattr(_arrivals, "_asked", lambda idle: idle[0][2])
     arrivals = Arrivals(3, 4, 2, "exponential", 0.0, 1)
 
     found = problems([flush for flush, _ in zip(arrivals.play(5), range(20), strict=False)], arrivals, 5)
@@ -88,6 +88,13 @@ def test_durations_have_mean_one(law):
     flushes = Arrivals(1, 1, 10**6, law, 0.0, 3).flushes(2, 4000)
 
     assert flushes[-1].time / 4000 == pytest.approx(1.0, abs=5 / 4000**0.5)
+
+
+def test_those_who_took_part_least_are_asked_first():
+    """Of 50 clients in 100 buffers of 5, all come 9 to 11 times: a cap close to the mean is enough."""
+    counts = Buffered(size=5, per_client=11, concurrency=10).participations(50, 100)
+
+    assert counts.min() >= 9
 
 
 def test_a_longer_run_starts_like_a_shorter_one():

@@ -4,7 +4,8 @@
       ▲                                                                                        │
       └────────────────── again, while it may: at most `participations` times ◄───────────────┘
 
-Who waits in a buffer is not asked again before it is flushed, so no buffer holds two updates of one client.
+Who waits in a buffer is not asked again before it is flushed, so no buffer holds two updates of one client. Of those
+who are idle, one of them who took part least is asked: the busiest client sets the noise.
 
 Source:
     Nguyen et al. (2022), arXiv:2106.06639.
@@ -72,14 +73,16 @@ class Arrivals:
         """Full buffers, one after another, until too few clients are left to fill one."""
         draws = stream(self.seed, "arrivals")
         pace = np.exp(self.spread * stream(self.seed, "paces").standard_normal(population))
-        idle, left = list(range(population)), [self.participations] * population
+        idle = [(0, draws.random(), client) for client in range(population)]
+        heapq.heapify(idle)
+        times = [0] * population
         training: list[tuple[float, int, int, int]] = []
         waiting: list[tuple[int, int]] = []
         order, now, version = itertools.count(), 0.0, 0
         while True:
             while idle and len(training) < self.concurrency:
-                client = _taken(idle, draws)
-                left[client] -= 1
+                client = _asked(idle)
+                times[client] += 1
                 arrives = now + float(pace[client]) * self._duration(draws)
                 heapq.heappush(training, (arrives, next(order), client, version))
             if not training:
@@ -89,7 +92,9 @@ class Arrivals:
             if len(waiting) == self.buffer:
                 clients, versions = np.array(waiting, dtype=np.int64).T
                 yield Flush(clients, versions, now)
-                idle.extend(client for client, _ in waiting if left[client])
+                for client, _ in waiting:
+                    if times[client] < self.participations:
+                        heapq.heappush(idle, (times[client], draws.random(), client))
                 waiting, version = [], version + 1
 
     def _duration(self, draws: np.random.Generator) -> float:
@@ -105,8 +110,6 @@ def _played(arrivals: Arrivals, population: int, count: int) -> tuple[Flush, ...
     return tuple(itertools.islice(arrivals.play(population), count))
 
 
-def _taken(idle: list[int], draws: np.random.Generator) -> int:
-    """One of them, uniformly; the last takes its place."""
-    place = int(draws.integers(len(idle)))
-    idle[place], idle[-1] = idle[-1], idle[place]
-    return idle.pop()
+def _asked(idle: list[tuple[int, float, int]]) -> int:
+    """One of those who took part least, by lot. No longer idle."""
+    return heapq.heappop(idle)[2]
