@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from machines import Machines, answers
 from whole_runs import model, planned
 
+from sordino.experiment.flower.local_grid import run_locally
+from sordino.experiment.flower_app import client_app, server_app
 from sordino.experiment.run import run
+from sordino.federation.engines.flower import GridPost
 
 
 @pytest.fixture
@@ -29,3 +34,22 @@ def test_same_plan_and_seeds_same_model_as_in_process(machines):
     assert np.array_equal(model(alone), model(apart))
     assert apart.summary["epsilon"] == alone.summary["epsilon"]
     assert apart.summary["metrics"] == alone.summary["metrics"]
+
+
+def test_flowers_own_apps_carry_the_same_letters(machines):
+    """
+    One ServerApp and four ClientApps, in this process: the same model as without Flower.
+    """
+    plan, population = planned(machines.file, "simulation.noise_seed=5")
+    alone = run(plan, population, "", machines.root / "alone")
+    found = []
+    with machines.members() as members:
+        apps = {number: client_app(member.answer) for number, member in enumerate(members.values(), 7)}
+        federation = machines.federation({}, "simulation.noise_seed=5")
+
+        def main(grid):
+            over = replace(federation, post=GridPost(grid))
+            found.append(run(plan, population, "", machines.root / "runs", base=machines.root, federation=over))
+
+        run_locally(server_app(main), apps)
+    assert np.array_equal(model(alone), model(found[0]))
