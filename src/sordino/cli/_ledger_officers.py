@@ -35,7 +35,7 @@ def _terms(function: F) -> F:
         (
             click.option("--epsilon", type=float, help="What it may lose in all."),
             click.option("--delta", type=float, help="What it may lose in all; 0 for a pure budget."),
-            click.option("--tier", help="Take epsilon and delta from this tier of the policy."),
+            click.option("--tier", help="This tier of the policy bounds each plan; gives epsilon and delta."),
             click.option(
                 "--scope", default="silo", show_default=True, help="Or federation, domain, block, run, analyst."
             ),
@@ -59,7 +59,7 @@ def _account(present: Installed | None, name: str, terms: dict[str, Any]) -> Acc
     from sordino.ledger import Account
 
     terms = dict(terms)
-    tier, alpha = terms.pop("tier"), terms.pop("alpha")
+    tier, alpha = terms["tier"], terms.pop("alpha")
     if tier is not None:
         if present is None:
             raise ConfigError.about("open", "needs a policy", "install one, or give epsilon and delta", tier=tier)

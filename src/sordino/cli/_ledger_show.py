@@ -40,7 +40,8 @@ def show_accounts(accounts: list[dict[str, Any]]) -> None:
         click.secho(f"{indent}{account['name']}{marks}", bold=True)
         counted = "" if account["currency"] == "plan" else f", paid in {account['currency']}"
         counted += "" if account["order"] is None else f" at Rényi order {account['order']:g}"
-        click.echo(f"{indent}  {account['scope']} of {account['unit']}s, {account['adjacency']}{counted}")
+        tier = "" if account["tier"] is None else f", tier {account['tier']}"
+        click.echo(f"{indent}  {account['scope']} of {account['unit']}s, {account['adjacency']}{counted}{tier}")
         click.echo(
             f"{indent}  epsilon {account['epsilon_used']:.4g} of {account['epsilon_limit']:.4g} used, "
             f"{account['epsilon_left']:.4g} left; delta {account['delta_used']:.3g} of {account['delta_limit']:.3g}"
@@ -49,6 +50,8 @@ def show_accounts(accounts: list[dict[str, Any]]) -> None:
             f"{indent}  releases: {account['committed']} committed, {account['held']} held, "
             f"{account['forfeited']} forfeited, {account['aborted']} aborted"
         )
+        if account["kept_until"] is not None:
+            click.echo(f"{indent}  read until {account['kept_until'][:10]}, by the policy's retention")
         if account["runs_left"] is not None:
             click.echo(f"{indent}  {_room(account)}")
 
@@ -104,8 +107,9 @@ def _short(value: Any) -> str:
 def show_outlooks(outlooks: list[dict[str, Any]]) -> None:
     """How many more runs fit each account, and when it is used up."""
     for one in outlooks:
+        kept = "" if one["kept_until"] is None else f"; read until {one['kept_until'][:10]}"
         if one["runs"] is None:
-            click.echo(f"{one['account']}: has paid nothing yet")
+            click.echo(f"{one['account']}: has paid nothing yet{kept}")
             continue
         by = "" if one["by"] == one["account"] else f" of {one['by']}"
         click.echo(
@@ -115,6 +119,7 @@ def show_outlooks(outlooks: list[dict[str, Any]]) -> None:
                 if one["used_up"] is None
                 else f"{one['per_day']:.3g} a day, used up {one['used_up'][:10]}"
             )
+            + kept
         )
 
 
@@ -147,4 +152,4 @@ def show_policy(policy: dict[str, Any]) -> None:
             f"  tier {name}: epsilon {tier['epsilon']:g}, delta {tier['delta']:g}, {tier['rounds']} rounds, {search}"
         )
     if policy.get("retention_days") is not None:
-        click.echo(f"  blocks are retired after {policy['retention_days']} days")
+        click.echo(f"  a block's records are read for {policy['retention_days']} days after its end")

@@ -102,7 +102,8 @@ def forecast(path: str, *, silo: str | None, as_json: bool, **options: Any) -> N
         if silo is None:
             outlooks = [asdict(one) for one in ledger.outlooks()]
             for one in outlooks:
-                one["used_up"] = None if one["used_up"] is None else one["used_up"].isoformat(timespec="seconds")
+                for when in ("used_up", "kept_until"):
+                    one[when] = None if one[when] is None else one[when].isoformat(timespec="seconds")
             echo_json(outlooks) if as_json else text.show_outlooks(outlooks)
             return
         plan = _continual(ledger, silo, **options)

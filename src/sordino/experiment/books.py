@@ -153,6 +153,7 @@ def open_books(
         plan.delta,
         noise_at=plan.experiment.privacy.noise_at,
         approval=None if approval is None else approval.order_for(ledger.policy()),
+        rounds=experiment.count,
     )
     fence = ledger.open_run(run)
     if forfeit:

@@ -101,7 +101,9 @@ def embed(job: Job, terms: Embedding, payment: Payment, *, source: NoiseSource |
     event = mechanism.event()
     with Ledger(payment.ledger) as ledger:
         _open(ledger, payment, terms, test=noise.test)
-        ledger.admit(run, _digest(run, terms), {payment.account: [(event, 1)]}, terms.delta, noise_at=NoiseAt.SILO)
+        ledger.admit(
+            run, _digest(run, terms), {payment.account: [(event, 1)]}, terms.delta, noise_at=NoiseAt.SILO, rounds=1
+        )
         ledger.open_run(run)
         line = Line(payment.account, Unit.RECORD, events.key(event), 1)
         reservation = ledger.reserve(f"{run}/0", run=run, round=None, purpose="query", lines=[line])

@@ -55,6 +55,7 @@ def _balance(ledger: Ledger, account: Account, outlook: Outlook) -> dict[str, An
         "scope": account.scope,
         "parent": account.parent,
         "overlap": account.overlap,
+        "tier": account.tier,
         "currency": account.currency,
         "order": account.order,
         "state": balance.state,
@@ -71,4 +72,5 @@ def _balance(ledger: Ledger, account: Account, outlook: Outlook) -> dict[str, An
         "runs_left": outlook.runs,
         "held_back_by": outlook.by,
         "binding": outlook.binding,
+        "kept_until": None if outlook.kept_until is None else outlook.kept_until.isoformat(),
     }

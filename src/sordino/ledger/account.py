@@ -45,6 +45,7 @@ class Account:
         overlap: In at most how many of the accounts that it contains one unit can be; 1 where they are disjoint, none
             where that is not known: then all of them add up. For "run" and "analyst": of all accounts that pay.
         test: For simulation: seeded noise is allowed, and every line and claim is marked TEST.
+        tier: Which tier of the ledger's policy bounds every plan that it pays for; none: no tier.
 
     Source:
         Feldman and Zrnic (2020), arXiv:2008.11193: a filter over adaptively chosen releases, at a fixed order.
@@ -61,6 +62,7 @@ class Account:
     parent: str | None = None
     overlap: int | None = None
     test: bool = False
+    tier: str | None = None
 
     def __post_init__(self) -> None:
         where = f"account {self.name!r}"
@@ -114,8 +116,9 @@ class Account:
         return self.currency != "plan"
 
     def terms(self) -> dict[str, Any]:
-        """The fields as plain values, as they stand in the history."""
-        return {**asdict(self), "unit": str(self.unit), "adjacency": str(self.adjacency)}
+        """The fields as plain values, as they stand in the history; `tier` only where there is one."""
+        told = {**asdict(self), "unit": str(self.unit), "adjacency": str(self.adjacency)}
+        return {name: value for name, value in told.items() if name != "tier" or value is not None}
 
     @classmethod
     def of(cls, terms: Mapping[str, Any]) -> Account:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from sqlalchemy import Connection
+
 from sordino.core import checks
 from sordino.core.errors import ConfigError
 from sordino.core.types import NoiseAt
-from sordino.ledger import admission, pricing, refusals, scopes
+from sordino.ledger import admission, pricing, reading, refusals, scopes, tiers
 from sordino.ledger.account import PEOPLE
 from sordino.ledger.governed import Governed
 from sordino.ledger.officers import Signed
@@ -27,6 +29,7 @@ class Admitting(Governed):
         noise_at: NoiseAt,
         quotas: Sequence[str] = (),
         approval: Signed | None = None,
+        rounds: int | None = None,
     ) -> None:
         """Charge a whole frozen plan to every account that it names and to all that contain them, or to none.
 
@@ -39,10 +42,12 @@ class Admitting(Governed):
             quotas: Accounts of a run or an analyst that pay too.
             approval: Where the policy says who may `approve`: signed by them, for this run, with the terms
                 `{"plan": digest}`.
+            rounds: How many the plan has; accounts of a tier ask for it.
 
         Raises:
             BudgetRefused: An account cannot pay; says what it needs, what is left and what would fit.
-            PrivacyError: The run was admitted with another plan, or its approval is missing.
+            PrivacyError: The run was admitted with another plan, or its approval is missing. Or an account's tier,
+                or the age of its records, forbids it.
 
         Guarantee:
             Plans may be chosen adaptively; each is fixed before its first release, so its ε may be that of all its
@@ -72,12 +77,27 @@ class Admitting(Governed):
         try:
             with self._store.write() as db:
                 if not admission.earlier(db, terms, plan):
-                    admission.admit(db, terms, asked, self._approved(db, terms, approval), above)
+                    self._within(db, terms, asked, rounds)
+                    told = self._approved(db, terms, approval) | ({} if rounds is None else {"rounds": rounds})
+                    admission.admit(db, terms, asked, told, above)
         except admission.Short:
             with self._store.read() as db:
                 refusal = admission.refusal(db, asked, delta, above)
             refusals.note(self._store, run, "admit", refusal)
             raise refusal.error from None
+
+    def _within(
+        self, db: Connection, terms: admission.Terms, asked: Sequence[admission.Request], rounds: int | None
+    ) -> None:
+        """Refuse a plan that the policy in force forbids to an account that would pay for it."""
+        if not tiers.bound(item.account for item in asked):
+            return
+        present, everything = reading.installed(db), [key for item in asked for key, _ in item.counts]
+        policy = None if present is None else present.policy
+        for item in asked:
+            keys = [key for key, _ in item.counts] or everything
+            tiers.check_plan(policy, item.account, epsilon=item.epsilon, delta=terms.delta, rounds=rounds, keys=keys)
+            tiers.check_age(policy, item.account, tiers.now())
 
     def _payable(self, names: Iterable[str], quotas: Sequence[str]) -> admission.Known:
         """All accounts, if the named ones can be charged: they are people, contain no others, and quotas are none."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from sordino.ledger import amounts, schema
+from sordino.ledger import amounts, reading, schema, tiers
 
 account, admission, paid = schema.account, schema.admission, schema.admission_line
 charge, line = schema.charge, schema.charge_line
@@ -43,9 +43,11 @@ class Outlook:
         run: The last run that it paid for: the present plan; none if it never paid.
         runs: How many more such runs fit it and all that contain it; none if it never paid.
         by: The account that ends first: itself, or one that contains it.
-        binding: What ends there: epsilon or delta of plans, units of its currency, or that it is frozen or retired.
+        binding: What ends there: epsilon or delta of plans, units of its currency, or that it is frozen, retired or
+            past its retention.
         per_day: Epsilon (or units of its currency) a day over the last runs until now; none below two runs.
         used_up: When at this rate no further such run fits the account itself; none where there is no rate.
+        kept_until: When the policy's retention ends for a block's records; none where their age ends nothing.
     """
 
     account: str
@@ -57,13 +59,17 @@ class Outlook:
     binding: str | None = None
     per_day: float | None = None
     used_up: datetime | None = None
+    kept_until: datetime | None = None
 
 
 def outlooks(db: Connection, now: datetime | None = None) -> list[Outlook]:
     """The outlook of every account, by name. A live account in the middle of a run counts what that has cost so far."""
     spent, now = _spendings(db), now or datetime.now(UTC)
     rows = list(db.execute(select(account).order_by(account.c.name)).mappings())
-    own = {row["name"]: _outlook(row, spent.get(row["id"], []), now) for row in rows}
+    present = reading.installed(db)
+    policy = None if present is None else present.policy
+    ends = {row["name"]: tiers.kept_until(policy, reading.terms(row)) for row in rows}
+    own = {row["name"]: _outlook(row, spent.get(row["id"], []), now, ends[row["name"]]) for row in rows}
     parents = {row["name"]: row["parent"] for row in rows}
     return [_held_back(name, own, parents) for name in own]
 
@@ -73,10 +79,10 @@ def tightest(found: Sequence[Outlook]) -> Outlook | None:
     return min((one for one in found if one.runs is not None), key=lambda one: one.runs or 0, default=None)
 
 
-def _outlook(row: Any, spent: list[Spending], now: datetime) -> Outlook:
+def _outlook(row: Any, spent: list[Spending], now: datetime, until: datetime | None) -> Outlook:
     name, scope, state = row["name"], row["scope"], row["state"]
     if not spent:
-        return Outlook(name, scope, state)
+        return Outlook(name, scope, state, kept_until=until)
     last = spent[-1]
     room = {
         "units" if row["currency"] != "plan" else "epsilon": (
@@ -86,14 +92,15 @@ def _outlook(row: Any, spent: list[Spending], now: datetime) -> Outlook:
     }
     if last.delta_units:
         room["delta"] = (row["delta_limit_units"] - row["delta_spent_units"]) // last.delta_units
-    if state != "open":
-        room = {state: 0}
+    if state != "open" or (until is not None and now >= until):
+        room = {state if state != "open" else "retention": 0}
     ends = min(room, key=lambda what: room[what])
     rate = _rate(spent, now)
     return Outlook(
         *(name, scope, state, last.run, room[ends], name, ends),
         per_day=None if rate is None else rate / 10**amounts.EPSILON,
         used_up=None if rate is None else _later(now, room[ends] * last.units / rate),
+        kept_until=until,
     )
 
 

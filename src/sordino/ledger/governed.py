@@ -84,6 +84,8 @@ class Governed(Attested):
                         )
                     if present is not None:
                         present.policy.check_account(account)
+                    elif account.tier is not None:
+                        raise ConfigError.about("open", "needs a policy", "install one", tier=account.tier)
                     terms = account.terms()
                     told = _obey(db, present, signed.get(account.name), "open", account.name, terms)
                     row = {"rdp_order" if name == "order" else name: value for name, value in terms.items()}

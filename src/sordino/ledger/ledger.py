@@ -24,6 +24,7 @@ from sordino.ledger import (
     schema,
     scopes,
     shortfall,
+    tiers,
 )
 from sordino.ledger import consents as beside
 from sordino.ledger.owned import Owned
@@ -73,7 +74,8 @@ class Ledger(Owned):
 
         Raises:
             BudgetRefused: An account does not cover its lines; nothing was written.
-            PrivacyError: The charge exists already, the unit is not the account's, the run was taken over.
+            PrivacyError: The charge exists already, the unit is not the account's, the run was taken over. Or an
+                account's tier, or the age of its records, forbids it.
         """
         items = self._items(txid, lines, quotas)
         for quota in quotas:
@@ -92,6 +94,7 @@ class Ledger(Owned):
         try:
             with self._store.write() as db:
                 self._guard(db, run)
+                _allowed(db, items, round)
                 charging.reserve(db, header, items, above, consents)
         except admission.Short:
             with self._store.read() as db:
@@ -229,6 +232,18 @@ class Ledger(Owned):
             number, terms = known[name]
             items.append(charging.priced(Line(name, terms.unit, key, count), terms, number))
         return [*items, *charging.above(items, quotas, known)]
+
+
+def _allowed(db: Connection, items: Sequence[charging.Item], number: int | None) -> None:
+    """Refuse a release that the policy in force forbids to an account that would pay for it."""
+    if not tiers.bound(item.account for item in items):
+        return
+    present = reading.installed(db)
+    policy = None if present is None else present.policy
+    for item in items:
+        if item.account.live:
+            tiers.check_release(policy, item.account, number=number, keys=[item.line.key])
+        tiers.check_age(policy, item.account, tiers.now())
 
 
 def transaction(run: str, round: int | None, purpose: str, digest: str, *part: str | int) -> str:  # noqa: A002 - as above

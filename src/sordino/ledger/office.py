@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from sordino.core.errors import PrivacyError, SordinoError
-from sordino.ledger import blocks, history, officers, scopes
+from sordino.ledger import blocks, history, officers, scopes, tiers
 from sordino.ledger.account import Account
 from sordino.ledger.officers import Installed, Signed
 from sordino.ledger.policy import Policy
@@ -72,9 +73,37 @@ class Office:
             blocks.check(account, self.accounts)
             if self.installed is not None:
                 self.installed.policy.check_account(account)
+            elif account.tier is not None:
+                raise PrivacyError.about("open", "needs a policy", tier=account.tier)
         except SordinoError as error:
             yield f"should not have opened an account ({error})"
         self.accounts[account.name] = account
+
+    def admit(self, row: Body, body: Body) -> Iterator[str]:
+        """Take the plan of an `admitted` event; yields which accounts it should not have been charged to."""
+        policy = None if self.installed is None else self.installed.policy
+        at, everything = datetime.fromisoformat(row["ts"]), [key for line in body["lines"] for key, _ in line[4]]
+        for epsilon, _, _, _, counts, names in body["lines"]:
+            keys = [key for key, _ in counts] or everything
+            for account in map(self.accounts.__getitem__, names):
+                try:
+                    terms = {"epsilon": epsilon, "delta": body["delta"], "rounds": body.get("rounds")}
+                    tiers.check_plan(policy, account, keys=keys, **terms)
+                    tiers.check_age(policy, account, at)
+                except SordinoError as error:
+                    yield f"is against its policy ({error})"
+
+    def release(self, row: Body, body: Body, lines: Iterable[Body]) -> Iterator[str]:
+        """Take the lines of a `reserved` event; yields which accounts they should not have been charged to."""
+        policy = None if self.installed is None else self.installed.policy
+        for line in lines:
+            account = self.accounts[line["account"]]
+            try:
+                if account.live:
+                    tiers.check_release(policy, account, number=body["round"], keys=[line["key"]])
+                tiers.check_age(policy, account, datetime.fromisoformat(row["ts"]))
+            except SordinoError as error:
+                yield f"is against its policy ({error})"
 
     def obey(self, row: Body, body: Body, action: str, account: str, terms: Mapping[str, Any]) -> Iterator[str]:
         """Take the order in an event's body; yields what is wrong with it."""

@@ -90,7 +90,7 @@ class Policy:
         may: Who may do what. What is left out, nobody may; the next `policy` needs every officer if it is left out.
         silos_per_person: In at most how many silos a person is; none where that is not known, and then all add up.
         tiers: What each tier may spend, by name.
-        retention_days: After how many days a block's records are no longer trained on; none: never by age.
+        retention_days: So many days after its end a block's records are read no more; none: never by age.
 
     Guarantee:
         Two policies are equal if and only if their digests are: spacing, comments and order of the file do not count.
@@ -196,11 +196,14 @@ class Policy:
         return signers
 
     def check_account(self, account: Account) -> None:
-        """Refuse an account that counts on fewer silos per person than are declared.
+        """Refuse an account of an unknown tier, or one that counts on fewer silos per person than are declared.
 
         Raises:
-            PrivacyError: It does; its people would pay too little.
+            ConfigError: There is no such tier.
+            PrivacyError: It counts on fewer; its people would pay too little.
         """
+        if account.tier is not None:
+            self.tier(account.tier)
         if account.scope not in ("federation", "domain") or account.overlap is None:
             return
         if self.silos_per_person is None or account.overlap < self.silos_per_person:

@@ -19,7 +19,7 @@ account = schema.account
 charge_table, line, kind, outbox = schema.charge, schema.charge_line, schema.kind, schema.outbox
 
 
-TERMS = ("name", "unit", "adjacency", "epsilon", "delta", "currency", "scope", "parent", "overlap", "test")
+TERMS = ("name", "unit", "adjacency", "epsilon", "delta", "currency", "scope", "parent", "overlap", "test", "tier")
 """Columns that are an account's terms under their own names."""
 
 

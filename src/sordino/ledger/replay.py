@@ -12,8 +12,8 @@ from sordino.core.errors import SordinoError
 from sordino.ledger import consents, reading, schema
 from sordino.ledger.office import MOVES, Body, Office
 
-FIRST_TERMS = {"scope": "silo", "parent": None, "overlap": None}
-"""What the first layout did not write down: all its accounts were silos by themselves."""
+FIRST_TERMS = {"scope": "silo", "parent": None, "overlap": None, "tier": None}
+"""What earlier layouts did not write down: all accounts of the first were silos by themselves."""
 
 
 @dataclass
@@ -103,6 +103,7 @@ class Replay:
         if run in self.admissions:
             yield f"admits run {run!r} a second time"
         self.admissions[run] = {name: body[name] for name in ("run", "digest", "delta", "noise_at")}
+        yield from self.office.admit(row, body)
         named = [name for line in body["lines"] for name in line[-1] if line[4]]
         yield from self._closed(name for line in body["lines"] for name in line[-1])
         yield from self._unpaid(named, {name for line in body["lines"] for name in line[-1]}, live=False)
@@ -140,6 +141,7 @@ class Replay:
             for key, count, units, names in lines
             for name in names
         ]
+        yield from self.office.release(row, body, self.lines[txid])
         self.alone.update(line["account"] for line in self.lines[txid] if not line["derived"])
         yield from self._closed(line["account"] for line in self.lines[txid])
         named = [line["account"] for line in self.lines[txid] if not line["derived"]]

@@ -77,6 +77,7 @@ account = Table(
     Column("scope", Text, nullable=False),
     Column("parent", ForeignKey("account.name")),
     Column("overlap", Integer),
+    Column("tier", Text),
     Column("state", Text, nullable=False, default="open"),
     Column("policy", Integer, nullable=False, default=0),
     Column("test", Boolean, nullable=False),

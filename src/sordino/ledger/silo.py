@@ -133,6 +133,7 @@ class SiloLedger:
             terms.delta,
             noise_at=terms.noise_at,
             approval=approval.order_for(self.ledger.policy()),
+            rounds=terms.rounds,
         )
         self.ledger.open_run(terms.run, given=fence)
         self.ledger.forfeit_open(terms.run)

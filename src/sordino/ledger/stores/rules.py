@@ -20,7 +20,7 @@ def forbidden(differs: str) -> dict[str, str]:
         stays retired, fences and the history go forward, a settled charge and the digest of its bytes stay, and so
         does a line, but that a silo's consent may come later, once.
     """
-    terms = ("name", "unit", "adjacency", "currency", "rdp_order", "scope", "parent", "overlap", "test")
+    terms = ("name", "unit", "adjacency", "currency", "rdp_order", "scope", "parent", "overlap", "test", "tier")
     changed = " OR ".join(f"NEW.{term} {differs} OLD.{term}" for term in terms)
     parts = ("txid", "account_id", "kind_id", "count", "units", "derived")
     rewritten = " OR ".join(f"NEW.{part} {differs} OLD.{part}" for part in parts)
