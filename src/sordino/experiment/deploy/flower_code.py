@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +58,7 @@ def application(database: Path, secret: bytes) -> FastAPI:
     from flwr.superlink.main import create_app
 
     require_flower()
-    with _environment(FLWR_DATABASE=str(database)):
+    with _environment(FLWR_DATABASE=str(database)), _quiet():
         app = create_app()
     app.state.enable_supernode_auth = True
     app.state.superexec_auth_secret = secret
@@ -75,13 +77,22 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 @contextmanager
+def _quiet() -> Iterator[None]:
+    """Flower sets up its database in a way that its migration library calls outdated; nobody here can change that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+@contextmanager
 def state(database: Path) -> Iterator[LinkState]:
     """Flower's state in a database, which is made if there is none."""
     from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
 
     require_flower()
     _, factory = get_objectstore_linkstate_factories(str(database), get_federation_manager())
-    opened = factory.state()
+    with _quiet():
+        opened = factory.state()
     try:
         yield opened
     finally:
@@ -151,7 +162,7 @@ def stored_run(
     try:
         settings = get_fab_config(content)["tool"]["flwr"]["app"].get("config", {})
         name, version = get_fab_metadata(content)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigError.about("bundle", f"is none of Flower's: {error}") from error
     for key in config:
         if key not in settings:

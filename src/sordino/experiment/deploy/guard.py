@@ -29,6 +29,8 @@ _HEADERS = frozenset({b"host", b"content-type", b"content-length", b"transfer-en
 _OURS = b"flwr-"
 """Flower's own headers: keys, signatures, tokens, versions."""
 
+_LONGEST_HEAD = 8 * 2**10
+
 _WORDS = {403: b"forbidden\n", 404: b"not found\n", 405: b"not so\n", 413: b"too large\n", 431: b"too many\n"}
 
 
@@ -83,7 +85,7 @@ class Guard:
         if method != "POST":
             return 405
         headers = scope["headers"]
-        if len(headers) > self.most_headers:
+        if len(headers) > self.most_headers or sum(len(name) + len(value) for name, value in headers) > _LONGEST_HEAD:
             return 431
         if any(name in {b"upgrade", b"content-encoding"} for name, _ in headers):
             return 403

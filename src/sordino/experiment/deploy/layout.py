@@ -2,7 +2,7 @@
 
 OUT/federation.toml                       what it was made from
 OUT/ca.key                                signs servers; keep it off all machines
-OUT/coordinator/  coordinator.toml  ca.pem server.pem server.key  coordinator.pem (signs grants' requests)  sites/*.pub
+OUT/coordinator/  coordinator.toml  ca.pem server.pem server.key  coordinator.pem (signs checkpoints)  sites/*.pub  silos/*.pub
 OUT/sites/NAME/   site.toml  ca.pem  node.key node.pub  silo.toml key.pem ledger.db  trusted.yaml  superexec.secret
 OUT/docker-compose.yml
 
@@ -31,6 +31,10 @@ from sordino.ledger.enrolment import enrol
 from sordino.ledger.keys import SigningKey, VerifyKey
 
 SITE, COORDINATOR = "site.toml", "coordinator.toml"
+
+SILOS = "silos"
+"""In a coordinator's folder: the public keys by which silos sign grants. Those of `sites/` are their nodes'."""
+
 T = TypeVar("T")
 
 
@@ -154,7 +158,7 @@ def write(plan: Federation, out: Path) -> dict[str, VerifyKey]:
 def _write(plan: Federation, out: Path) -> dict[str, VerifyKey]:
     (out / federation.FILE).write_text(_federation_text(plan), encoding="utf-8")
     room = out / "coordinator"
-    for folder in (room / "sites", room / signatures.FOLDER, room / "flower"):
+    for folder in (room / "sites", room / SILOS, room / signatures.FOLDER, room / "flower"):
         folder.mkdir(mode=0o700, parents=True)
     certificates.make_authority(plan.name, room / "ca.pem", out / "ca.key")
     where = plan.coordinator
@@ -181,6 +185,7 @@ def _write_site(plan: Federation, name: str, number: int, coordinator: VerifyKey
     public = enrol(folder, _account(name, site), coordinators=[coordinator], officers=officers)
     (folder / "ledger.db").chmod(0o600)
     (room / "sites" / f"{name}.pub").write_bytes(certificates.make_node_key(folder))
+    (room / SILOS / f"{name}.pub").write_text(f"{public}\n", encoding="utf-8")
     shutil.copyfile(room / "ca.pem", folder / "ca.pem")
     certificates.write_private(folder / "superexec.secret", secrets.token_hex(32).encode())
     reviewers = [public, *map(VerifyKey.parse, plan.reviewers)]

@@ -62,7 +62,7 @@ def node_command(folder: Path, site: SiteFile, *, superlink: str = "") -> list[s
 
 def trainer_command(folder: Path) -> list[str]:
     """The command of a site's trainer."""
-    return [sys.executable, "-m", "sordino.cli", "site", "serve", str(folder)]
+    return [sys.executable, "-m", "sordino.cli", "silo", "serve", str(folder)]
 
 
 def serve(folder: Path, *, superlink: str = "", listen: str = "") -> None:

@@ -72,7 +72,7 @@ def write_site(folder: Path, name: str, *, trainer: bool) -> None:
         name: The site's.
         trainer: Whether a trainer of its own runs beside the node.
     """
-    both = 'sordino site serve "$here" &\ntrainer=$!\ntrap \'kill "$trainer" "$node" 2>/dev/null\' EXIT INT TERM\n'
+    both = 'sordino silo serve "$here" &\ntrainer=$!\ntrap \'kill "$trainer" "$node" 2>/dev/null\' EXIT INT TERM\n'
     both += 'sordino deploy serve "$here" &\nnode=$!\nwait "$node"\n'
     _script(folder, both if trainer else 'exec sordino deploy serve "$here"\n')
     home = f"/etc/sordino/{name}"
@@ -93,7 +93,7 @@ def write_site(folder: Path, name: str, *, trainer: bool) -> None:
             home=home,
             title=f"Sordino trainer of {name}",
             user="sordino-trainer",
-            start=f"ExecStart=/usr/bin/env sordino site serve {home}",
+            start=f"ExecStart=/usr/bin/env sordino silo serve {home}",
             no_devices="no",  # it may train on an accelerator
             more=f"ReadWritePaths={home}\nIPAddressDeny=any\nIPAddressAllow=localhost",
         )
@@ -135,7 +135,7 @@ def write_compose(out: Path, where: Coordinator, sites: Sequence[str]) -> None:
         services[f"{name}-trainer"] = {
             **site,
             "volumes": [f"./sites/{name}:/site"],
-            "command": ["sordino", "site", "serve", "/site"],
+            "command": ["sordino", "silo", "serve", "/site"],
             "network_mode": f"service:{name}-node",
             "depends_on": [f"{name}-node"],
         }
