@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Vector
-from sordino.privacy import events
+from sordino.privacy import events, integer_noise
 from sordino.privacy.kernel import BoundedSum
 from sordino.privacy.noise import NoiseSource
 from sordino.privacy.permits import Permit, Reservation
@@ -63,6 +63,8 @@ class Door:
             raise PrivacyError.about(
                 "door", f"is not the {law} noise of {charged:g} that is charged", noise=drawn_law, multiplier=drawn
             )
+        if integer_noise.is_whole(self.charged) and self.charged != self.mechanism.event():
+            raise PrivacyError.about("door", "counts other steps than are charged", charged=self.charged)
 
     def __call__(self, total: BoundedSum) -> Vector:
         """Release one sum.

@@ -1,7 +1,8 @@
 """What was released, as plain data: `dp_accounting`'s own event classes, built and written in one place.
 
 An event says what happened; an accountant says what it cost. Events can be re-priced years later by a better
-accountant, which is why the ledger stores them and not an epsilon.
+accountant, which is why the ledger stores them and not an epsilon. Noise in whole numbers, which dp_accounting has no
+events for, is described in `integer_noise.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import attr
 
 from sordino.core import checks
 from sordino.core.errors import ConfigError
-from sordino.privacy import selection
+from sordino.privacy import integer_noise, selection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,14 +49,53 @@ def zcdp(rho: float) -> Event:
     return _module().ZCDpEvent(float(rho))
 
 
+def skellam(noise_multiplier: float, l2: float, l1: float) -> Event:
+    """One release of whole numbers under Skellam noise.
+
+    Args:
+        noise_multiplier: Standard deviation over `l2`, > 0.
+        l2: How far a unit moves the whole numbers in L2, > 0.
+        l1: And in L1, > 0.
+
+    Source: Agarwal, Kairouz and Liu (2021), arXiv:2110.04995.
+
+    >>> noise_of(skellam(2.0, 1000.0, 1e6))
+    ('skellam', 2.0)
+    """
+    event: Event = integer_noise.SkellamDpEvent(float(noise_multiplier), float(l2), float(l1))
+    return integer_noise.check(event)
+
+
+def discrete_gaussian(noise_multiplier: float, l2: float, l1: float, shares: int = 1, size: int = 1) -> Event:
+    """One release of whole numbers under the sum of discrete Gaussians.
+
+    Args:
+        noise_multiplier: Square root of the summed squared parameters over `l2`, > 0.
+        l2: How far a unit moves the whole numbers in L2, > 0.
+        l1: And in L1, > 0.
+        shares: How many draws are summed; one is a discrete Gaussian itself.
+        size: Number of coordinates; it matters only for more than one share.
+
+    Source: Kairouz, Liu and Steinke (2021), arXiv:2102.06387.
+    """
+    event: Event = integer_noise.DiscreteGaussianSumDpEvent(
+        float(noise_multiplier), float(l2), float(l1), int(shares), int(size)
+    )
+    return integer_noise.check(event)
+
+
 def poisson(rate: float, event: Event) -> Event:
     """An event over units that join independently with probability `rate`, in (0, 1]. Rate 1 is no sampling."""
     checks.rate("poisson", rate=rate)
-    return event if rate == 1 else _module().PoissonSampledDpEvent(float(rate), event)
+    if rate == 1:
+        return event
+    integer_noise.refuse_sampling(event)
+    return _module().PoissonSampledDpEvent(float(rate), event)
 
 
 def without_replacement(population: int, size: int, event: Event) -> Event:
     """An event over exactly `size` units drawn from `population` without replacement (replace-one only)."""
+    integer_noise.refuse_sampling(event)
     return _module().SampledWithoutReplacementDpEvent(population, size, event)
 
 
@@ -135,6 +175,14 @@ def records_of_person(records: int, rate: float, noise_multiplier: float) -> Eve
     )
 
 
+_LAWS = {
+    "GaussianDpEvent": "gaussian",
+    "LaplaceDpEvent": "laplace",
+    "SkellamDpEvent": "skellam",
+    "DiscreteGaussianSumDpEvent": "discrete_gaussian",
+}
+
+
 def records_in(event: Event) -> int | None:
     """How many separately sampled records of one unit an event prices; None if it prices any number.
 
@@ -143,7 +191,7 @@ def records_in(event: Event) -> int | None:
     """
     if hasattr(event, "sensitivities"):
         return int(max(event.sensitivities))
-    return None if type(event).__name__ in {"GaussianDpEvent", "LaplaceDpEvent"} else 1
+    return None if type(event).__name__ in _LAWS else 1
 
 
 def noise_of(event: Event) -> tuple[str, float]:
@@ -161,7 +209,7 @@ def noise_of(event: Event) -> tuple[str, float]:
         inner = getattr(inner, "event", None)
         if inner is None:
             raise ConfigError.about("events", "has no noise multiplier", event=event)
-    return "laplace" if "Laplace" in type(inner).__name__ else "gaussian", float(inner.noise_multiplier)
+    return _LAWS.get(type(inner).__name__, "gaussian"), float(inner.noise_multiplier)
 
 
 @functools.cache
@@ -212,7 +260,8 @@ def _from_plain(plain: Any) -> Any:
     if not isinstance(plain, dict):
         return math.inf if plain == _INFINITY else plain
     fields = {name: _from_plain(value) for name, value in plain.items() if name != "name"}
-    cls = getattr(_module(), plain.get("name", ""), None)
+    name = plain.get("name", "")
+    cls = integer_noise.CLASSES.get(name) or getattr(_module(), name, None)
     if cls is None or not attr.has(cls):
         raise ConfigError.about("events", "is not an event of dp_accounting", name=plain.get("name"))
     return cls(**fields)

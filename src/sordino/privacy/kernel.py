@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from sordino.core import checks
 from sordino.core.errors import PrivacyError
 from sordino.core.types import Unit, Vector
-from sordino.privacy.noise import NoiseSource
-from sordino.privacy.permits import Permit
+from sordino.privacy.noise import NoiseSource, Words, apart
+from sordino.privacy.permits import Permit, SharePermit
 
 if TYPE_CHECKING:
     from sordino.privacy.doors import Mechanism
+    from sordino.privacy.shares import Encoder, SharedMechanism
 
 GRID_BITS = 30
 """Sums and noise are rounded to a grid 2^-30 of the noise: no low bits of a float leak (Mironov 2012)."""
@@ -95,17 +96,18 @@ class Private(_Sealed):
         shape = rows / np.where(largest > 0, largest, 1.0)
         norms = np.maximum(np.linalg.norm(shape, ord=order, axis=1, keepdims=True), 1.0)
         total = (shape * np.minimum(largest, bound / norms)).sum(axis=0)
-        return certify(total, unit=self.unit, l2=l2 if l2 is not None else l1, l1=l1)
+        return certify(total, unit=self.unit, l2=l2 if l2 is not None else l1, l1=l1, alone=len(rows) == 1)
 
 
 class BoundedSum(_Sealed):
     """A private sum that one unit can move by at most `l2` (and `l1`, where known). Made by `certify` or `clip`.
 
     `records` is in how many equal shares a unit moves it, each of which may be sampled on its own. `groups` is what a
-    unit of each public group moves it by in L2, where it is a sum over groups.
+    unit of each public group moves it by in L2, where it is a sum over groups. `alone` says that it is one unit's own,
+    so that its length is within the bound as well.
     """
 
-    __slots__ = ("__vector", "groups", "l1", "l2", "records", "unit")
+    __slots__ = ("__vector", "alone", "groups", "l1", "l2", "records", "unit")
 
     def __init__(
         self,
@@ -116,18 +118,21 @@ class BoundedSum(_Sealed):
         l1: float | None,
         records: int = 1,
         groups: Mapping[str, float] = MappingProxyType({}),
+        *,
+        alone: bool = False,
     ) -> None:
         if proof is not _PROOF:
             raise PrivacyError.about("sensitivity", "cannot be typed by hand", "clip, and let the bound be derived")
         self.__vector, self.unit, self.l2, self.l1, self.records = vector, unit, l2, l1, records
-        self.groups = MappingProxyType(dict(groups))
+        self.groups, self.alone = MappingProxyType(dict(groups)), alone
 
     def scaled(self, factor: float) -> BoundedSum:
         """The sum times a public factor > 0; its bound scales with it."""
         checks.positive("scaled", factor=factor)
         l1 = None if self.l1 is None else self.l1 * factor
         groups = {name: bound * factor for name, bound in self.groups.items()}
-        return BoundedSum(_PROOF, self.__vector * factor, self.unit, self.l2 * factor, l1, self.records, groups)
+        vector, l2 = self.__vector * factor, self.l2 * factor
+        return BoundedSum(_PROOF, vector, self.unit, l2, l1, self.records, groups, alone=self.alone)
 
     def merge(self, other: BoundedSum) -> BoundedSum:
         """The sum of two sums over disjoint units: one unit moves only its own, so the larger bound holds."""
@@ -196,6 +201,24 @@ class BoundedSum(_Sealed):
         noise = mechanism.draw(source, permit, scale, d)
         return _on_grid(self.__vector, noise, grid)
 
+    def shared_by(
+        self, mechanism: SharedMechanism, encoding: Encoder, permit: SharePermit, source: NoiseSource, *, honest: int
+    ) -> Words:
+        """Whole numbers of the sum plus one share of the noise, modulo the encoding's. Called by `shares.py` only.
+
+        All parties draw for one bound, the encoding's clip: the tracked bound must be within it.
+        """
+        if permit.unit != self.unit:
+            raise PrivacyError.about("share", "protects another unit than the account", unit=self.unit)
+        if self.groups or self.l2 > encoding.clip * (1 + 1e-9):
+            raise PrivacyError.about("share", "may move further than the noise is for", l2=self.l2, clip=encoding.clip)
+        if encoding.alone and not self.alone:
+            raise PrivacyError.about("share", "is rounded as one unit's own, which it is not", "use alone = false")
+        scale = mechanism.scale(*encoding.bound())
+        noise = mechanism.share(source, permit, scale, encoding.length, honest=honest)
+        whole = encoding.encode(self.__vector, apart(source, f"{permit.txid}/{permit.stream}"))
+        return encoding.wrapped(whole + noise)
+
 
 def _on_grid(exact: NDArray[np.float64], noise: NDArray[np.float64], grid: float) -> Vector:
     """Both rounded to whole numbers of steps, added, and only then turned into float32: a block in the cache at a time.
@@ -216,7 +239,9 @@ def _on_grid(exact: NDArray[np.float64], noise: NDArray[np.float64], grid: float
 _PROOF = object()
 
 
-def certify(vector: NDArray[Any], *, unit: Unit, l2: float | None, l1: float | None = None) -> BoundedSum:
+def certify(
+    vector: NDArray[Any], *, unit: Unit, l2: float | None, l1: float | None = None, alone: bool = False
+) -> BoundedSum:
     """A sum whose per-unit bound an engine or pipeline has just enforced.
 
     Only `local/clipping`, `federation/pipeline.py` and this file may call it (a lint test holds the list).
@@ -226,13 +251,14 @@ def certify(vector: NDArray[Any], *, unit: Unit, l2: float | None, l1: float | N
         unit: Whose presence moves the sum by at most the bound.
         l2: Bound on the L2 move under add/remove.
         l1: Bound on the L1 move, if known; then it bounds the L2 move too.
+        alone: It is one unit's own: without the unit it would be zero.
     """
     bound = l2 if l2 is not None else l1
     checks.positive("certify", l2=cast("float", bound))
     total = np.array(vector, dtype=np.float64).ravel()
     if not np.isfinite(total).all():
         raise PrivacyError.about("certify", "is not finite, so it has no bound", "clip non-finite units to zero")
-    return BoundedSum(_PROOF, total, Unit(unit), cast("float", bound), l1)
+    return BoundedSum(_PROOF, total, Unit(unit), cast("float", bound), l1, alone=alone)
 
 
 def total_of(sums: Iterable[BoundedSum]) -> BoundedSum:

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from sordino.core import checks
 from sordino.core.errors import PrivacyError
-from sordino.privacy.permits import Permit
+from sordino.privacy import discrete
+from sordino.privacy.permits import Permit, SharePermit
 
 Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
 
 REKEY_BYTES = 2**34
@@ -47,6 +49,14 @@ class NoiseSource(Protocol):
 
     def laplace(self, permit: Permit, scale: float, size: int) -> Floats:
         """Independent Laplace(0, scale) draws, shape (size,), float64."""
+        ...
+
+    def skellam(self, permit: Permit | SharePermit, variance: float, size: int) -> Integers:
+        """Independent Skellam draws of that variance: whole numbers, shape (size,), int64."""
+        ...
+
+    def discrete_gaussian(self, permit: Permit | SharePermit, sigma: float, size: int) -> Integers:
+        """Independent discrete Gaussian draws with parameter σ: whole numbers, shape (size,), int64."""
         ...
 
     def uniform(self, size: int) -> Floats:
@@ -162,6 +172,14 @@ class SystemNoise:
         _use(permit, test=False, scale=scale)
         return _laplace(self._fresh(), scale, size)
 
+    def skellam(self, permit: Permit | SharePermit, variance: float, size: int) -> Integers:
+        _use_whole(permit, test=False, scale=variance)
+        return discrete.skellam(self._fresh(), variance, size)
+
+    def discrete_gaussian(self, permit: Permit | SharePermit, sigma: float, size: int) -> Integers:
+        _use_whole(permit, test=False, scale=sigma)
+        return discrete.discrete_gaussian(self._fresh(), sigma, size)
+
     def uniform(self, size: int) -> Floats:
         return self._fresh().uniform(size)
 
@@ -185,7 +203,7 @@ class SeededNoise:
     def _key(self, purpose: str) -> bytes:
         return hashlib.sha256(f"{self._seed}/{purpose}".encode()).digest()
 
-    def _stream(self, permit: Permit) -> _Keystream:
+    def _stream(self, permit: Permit | SharePermit) -> _Keystream:
         return _Keystream(self._key(f"noise/{permit.txid}/{permit.stream}"))
 
     def normal(self, permit: Permit, std: float, size: int) -> Floats:
@@ -195,6 +213,14 @@ class SeededNoise:
     def laplace(self, permit: Permit, scale: float, size: int) -> Floats:
         _use(permit, test=True, scale=scale)
         return _laplace(self._stream(permit), scale, size)
+
+    def skellam(self, permit: Permit | SharePermit, variance: float, size: int) -> Integers:
+        _use_whole(permit, test=True, scale=variance)
+        return discrete.skellam(self._stream(permit), variance, size)
+
+    def discrete_gaussian(self, permit: Permit | SharePermit, sigma: float, size: int) -> Integers:
+        _use_whole(permit, test=True, scale=sigma)
+        return discrete.discrete_gaussian(self._stream(permit), sigma, size)
 
     def uniform(self, size: int) -> Floats:
         return self._coins.uniform(size)
@@ -213,6 +239,13 @@ def apart(source: NoiseSource, label: str) -> NoiseSource:
 
 def _use(permit: object, *, test: bool, scale: float) -> None:
     if not isinstance(permit, Permit):
+        raise PrivacyError.about("noise", "is drawn only under a permit", "reserve the release in a ledger first")
+    _use_whole(permit, test=test, scale=scale)
+
+
+def _use_whole(permit: object, *, test: bool, scale: float) -> None:
+    """Noise of whole numbers may also be drawn in shares."""
+    if not isinstance(permit, (Permit, SharePermit)):
         raise PrivacyError.about("noise", "is drawn only under a permit", "reserve the release in a ledger first")
     if test and not permit.test:
         raise PrivacyError.about(

@@ -3,6 +3,8 @@
     ledger.reserve ──► Reservation ──take──► Permit ──► noise.normal(permit, …)
     silo's ledger.reserve ──┘ `Consented`: one permit uses up both
 
+Noise that many parties draw together takes one permit, made into shares, or one permit of each party's own ledger.
+
 No permit, no noise: a sampler without a reservation neither type-checks nor runs. A reservation hands out
 exactly as many permits as were charged, so what ran cannot exceed what was accounted.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +56,45 @@ class Permit:
 
     def use(self) -> None:
         """Mark the draw; a second draw is a second release and needs a charge of its own."""
+        if self._used:
+            raise PrivacyError.about("noise", "was already drawn under this permit", "charge the second release")
+        self._used = True
+
+    def shares(self, parties: Sequence[str]) -> list[SharePermit]:
+        """The same right, divided: one share of the release's noise for each of the named parties. Uses it up.
+
+        Args:
+            parties: Who draws a share; all names differ. A silo with a permit of its own names itself alone.
+        """
+        if not parties or len(set(parties)) != len(parties):
+            raise PrivacyError.about("permit", "are not one share per party", "name each party once", parties=parties)
+        self.use()
+        draw = json.loads(self.stream)[-1] if self.stream else self.serial
+        return [SharePermit(_MINT, self, json.dumps(["share", party, draw])) for party in parties]
+
+
+class SharePermit:
+    """The right to draw one party's share of the noise of one release. Used up by the draw.
+
+    `stream` names the party and the how many-eth draw it is: the same whoever divided the release's permit.
+    """
+
+    __slots__ = ("_used", "stream", "test", "txid", "unit")
+
+    def __init__(self, mint: object, whole: Permit, stream: str) -> None:
+        if mint is not _MINT:
+            raise PrivacyError.about("permit", "cannot be made by hand", "divide a permit of a ledger's reservation")
+        self.txid, self.unit, self.stream, self.test = whole.txid, whole.unit, stream, whole.test
+        self._used = False
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _set_once(self, name, value)
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise _uncopied("permit")
+
+    def use(self) -> None:
+        """Mark the draw; a party has one share of a release."""
         if self._used:
             raise PrivacyError.about("noise", "was already drawn under this permit", "charge the second release")
         self._used = True

@@ -23,7 +23,8 @@ Plan: TypeAlias = tuple[tuple[str, int], ...]
 
 _SAMPLED = frozenset({"PoissonSampled(Gaussian)", "TruncatedSubsampledGaussian"})
 _PLD = frozenset({"Gaussian", "Laplace", "PoissonSampled(Laplace)", "MixtureOfGaussians"}) | _SAMPLED
-_RDP = frozenset({"Gaussian", "Laplace", "PoissonSampled(Gaussian)", "ZCDpEvent"})
+_WHOLE = frozenset({"Skellam", "DiscreteGaussianSum"})
+_RDP = frozenset({"Gaussian", "Laplace", "PoissonSampled(Gaussian)", "ZCDpEvent"}) | _WHOLE
 _SUPPORTED: dict[tuple[str, Adjacency], frozenset[str]] = {
     ("pld", Adjacency.ADD_REMOVE): _PLD,
     ("pld", Adjacency.ZERO_OUT): _PLD,
@@ -32,7 +33,8 @@ _SUPPORTED: dict[tuple[str, Adjacency], frozenset[str]] = {
     ("rdp", Adjacency.ZERO_OUT): _RDP | {"SingleEpochTreeAggregation"},
     ("rdp", Adjacency.REPLACE_ONE): frozenset(
         {"Gaussian", "Laplace", "ZCDpEvent", "SampledWithoutReplacement(Gaussian)"}
-    ),
+    )
+    | _WHOLE,
 }
 _GAUSSIANS = frozenset({"Gaussian"})
 

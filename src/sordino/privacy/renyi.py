@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from sordino.core import checks
 from sordino.core.errors import ConfigError
 from sordino.core.types import Adjacency
-from sordino.privacy import events, selection
-from sordino.privacy.relations import Plan, fitted, plan_of, repeated, require
+from sordino.privacy import events, integer_noise, selection
+from sordino.privacy.relations import Plan, fitted, moves, plan_of, repeated, require
 
 if TYPE_CHECKING:
     from sordino.privacy.events import Event, Events
@@ -115,6 +115,8 @@ def _curve(key: str, adjacency: Adjacency, orders: tuple[float, ...]) -> Floats:
 
     if type(events.from_key(key)).__name__ == "RepeatAndSelectDpEvent":
         return _selected(events.from_key(key), adjacency, orders)
+    if integer_noise.is_whole(events.from_key(key)):
+        return integer_noise.divergence(events.from_key(key), np.array(orders), moves(adjacency))
     event, relation = fitted(events.from_key(key), adjacency, "rdp")
     accountant = RdpAccountant(orders, relation)
     with _quiet():

@@ -15,9 +15,11 @@ ALLOWED = {
     "mint_reservation": ("ledger/",),
     "rehearsal": ("audit/sensor/", "audit/subjects/", "experiment/audits/"),
     "Permit": ("privacy/permits.py",),
+    "SharePermit": ("privacy/permits.py",),
     "released_by": ("privacy/doors.py",),
+    "shared_by": ("privacy/shares.py",),
 }
-PRIVATE_ATTRIBUTES = ("_Private__", "_BoundedSum__")
+PRIVATE_ATTRIBUTES = ("_Private__", "_BoundedSum__", "_Share__words")
 
 
 def calls(tree: ast.AST, name: str) -> list[int]:

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from sordino.core.seeds import stream
 from sordino.core.types import Adjacency, Unit
 from sordino.ledger import Account, Ledger
-from sordino.privacy import events
+from sordino.privacy import discrete, events
 from sordino.privacy.doors import Door, Mechanism
-from sordino.privacy.noise import Floats, Integers, NoiseSource, SystemNoise
+from sordino.privacy.noise import Floats, Integers, NoiseSource, SystemNoise, Words
 from sordino.privacy.permits import Line, Permit, Reservation, SharePermit
 
 if TYPE_CHECKING:
@@ -43,12 +45,16 @@ class Repeating:
 
     def skellam(self, permit: Permit | SharePermit, variance: float, size: int) -> Integers:
         permit.use()
-        one, two = self._rng.poisson(variance / 2, (2, size))
-        return np.asarray(one - two, dtype=np.int64)
+        return discrete.skellam(self, variance, size)
 
     def discrete_gaussian(self, permit: Permit | SharePermit, sigma: float, size: int) -> Integers:
         permit.use()
-        return np.rint(self._rng.normal(0.0, sigma, size)).astype(np.int64)
+        return discrete.discrete_gaussian(self, sigma, size)
+
+    def fill(self, words: Words) -> Words:
+        """64 random bits for each, in place."""
+        words[:] = self._rng.integers(2**64, size=words.size, dtype=np.uint64)
+        return words
 
     def uniform(self, size: int) -> Floats:
         return self._coins.random(size)
