@@ -18,7 +18,7 @@ from sordino.federation.mechanisms.gaussian import Gaussian
 from sordino.federation.pipeline import Pipeline
 from sordino.federation.stages.adaptive_clip import AdaptiveClip
 from sordino.federation.stages.clip import Clip
-from sordino.local.clipping import _sums, bookkeeping
+from sordino.local.clipping import _sums, bookkeeping, oracle
 from sordino.local.trainers import _data, dpsgd
 from sordino.privacy import kernel
 from sordino.privacy import noise as privacy_noise
@@ -239,6 +239,16 @@ def test_a_fault_in_the_products_training_is_found(monkeypatch, fault):
     fault(monkeypatch)
 
     assert FAULTS_OF_TRAINING[fault] in failed(Training("bookkeeping", source=seeded))
+
+
+def test_a_longer_clip_of_the_slow_engine_is_found(monkeypatch):
+    """
+    The oracle shares no code with the others, and is asked with fewer canaries: a tenth too long is still seen.
+    """
+    sound = oracle._shortened
+    monkeypatch.setattr(oracle, "_shortened", lambda gradient, norm: sound(gradient, 1.1 * norm))
+
+    assert "clip bound" in failed(Training("oracle", source=seeded), rows=400, steps=60)
 
 
 def weight_after_the_clip(patch):

@@ -51,7 +51,7 @@ class Training:
 
     @cached_property
     def declared(self) -> Declared:
-        return Declared("all" if self.rate == 1 else "poisson", (self.rate,))
+        return Declared("all" if self.rate == 1 else "poisson", (self.rate,), costly=self.engine == "oracle")
 
     def iterates(self, world: World, steps: int, noise_multiplier: float, seed: int) -> Floats:
         return self._run(world, steps, noise_multiplier, f"{seed}/{noise_multiplier}", self.source())

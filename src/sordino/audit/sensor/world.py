@@ -102,6 +102,7 @@ class Declared:
         adjacency: How neighbours differ. A declared multiplier is noise over how far a unit moves the sum: twice the
             bound where one is replaced.
         size: Contributors of a step, where their number is fixed; the most of them, where it is cut.
+        costly: Each canary is a pass of its own through the model: the audit takes fewer.
     """
 
     sampling: Sampling = "poisson"
@@ -110,6 +111,7 @@ class Declared:
     noise: Literal["gaussian", "laplace"] = "gaussian"
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     size: int | None = None
+    costly: bool = False
 
     def rate(self, canaries: int) -> Floats:
         """Each canary's rate, shape (n,): what a fixed size or a cap makes of it, where there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,20 +28,22 @@ class Oracle:
     def clipped_sum(self, model: nn.Module, loss: Loss, batch: Batch, clip: Clip, groups: Groups = None) -> Clipped:
         checked(batch, clip, groups)
         owners = np.arange(len(batch[0])) if groups is None else np.asarray(groups)
-        total, nonfinite = np.zeros(Layout.of(model).size), 0
+        layout, parameters = Layout.of(model), list(trainable(model).values())
+        total, nonfinite = np.zeros(layout.size), 0
         for owner in np.unique(owners):
             each = [
-                _gradient(model, loss, *(part[i : i + 1] for part in batch)) for i in np.flatnonzero(owners == owner)
+                _gradient(model, parameters, loss, *(part[i : i + 1] for part in batch))
+                for i in np.flatnonzero(owners == owner)
             ]
-            if not np.isfinite(each).all():
+            mean = sum(each[1:], start=each[0]) / len(each)
+            if not np.isfinite(mean).all():
                 nonfinite += 1
                 continue
-            total += _scaled(np.mean(each, axis=0), Layout.of(model), clip.norm, clip.rule)
+            total += _scaled(mean, layout, clip.norm, clip.rule)
         return Clipped(certify(total, unit=clip.unit, l2=clip.norm), nonfinite)
 
 
-def _gradient(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> NDArray[np.float64]:
-    parameters = list(trainable(model).values())
+def _gradient(model: nn.Module, parameters: Sequence[Tensor], loss: Loss, x: Tensor, y: Tensor) -> NDArray[np.float64]:
     value = per_example(loss(model(x), y), 1)[0]
     if value.requires_grad:
         torch.autograd.backward(value)  # not `grad`, which knows no reentrant checkpoints
