@@ -14,7 +14,10 @@ from sordino.cli.options import as_json, echo_json, experiment_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sordino.experiment.config import Experiment
+    from sordino.experiment.plan import Plan
     from sordino.experiment.progress import Progress
+    from sordino.experiment.remote.federation import Federation
 
 
 @click.command("run")
@@ -22,16 +25,43 @@ if TYPE_CHECKING:
 @as_json
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Folder of run folders.")
 @click.option("--no-compare", is_flag=True, help="Leave out the table that [compare] asks for.")
-def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path, no_compare: bool) -> None:
-    """Run an experiment in this process.
+@click.option(
+    "--engine",
+    type=click.Choice(["inprocess", "flower"]),
+    default="inprocess",
+    show_default=True,
+    help="Where clients run.",
+)
+@click.option(
+    "--federation", "machines", type=click.Path(path_type=Path), help="With --engine flower: the coordinator's folder."
+)
+@click.option("--min-silos", default=1, show_default=True, help="With fewer updates in a round, the run stops.")
+@click.option("--timeout", default=3600.0, show_default=True, help="How long a round waits for a silo, in seconds.")
+def command(  # noqa: PLR0913 - options of a verb
+    file: Path,
+    overrides: tuple[str, ...],
+    *,
+    as_json: bool,
+    runs: Path,
+    no_compare: bool,
+    engine: str,
+    machines: Path | None,
+    min_silos: int,
+    timeout: float,
+) -> None:
+    """Run an experiment, with its clients in this process or on the machines of a federation.
 
     The plan's digest names the run folder: the same command after a crash goes on from the last finished round and
     never draws a second sample for a release; after the end it only shows the result. A release that the ledger
     cannot pay for does not happen (exit code 3).
 
+    With `--engine flower` the silos of a federation take part (see `sordino deploy`): each checks the plan by its own
+    rules, charges its own ledger, and sends what it released.
+
     \b
     Examples:
       sordino run examples/heart.toml
+      sordino run examples/heart.toml --engine flower --federation fed/coordinator
       sordino run examples/heart.toml --set privacy.epsilon=1.0 --no-compare --json
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.cli.show import show_comparison, show_head, show_result
@@ -43,6 +73,8 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
     from sordino.experiment.render import plan_json
     from sordino.experiment.run import run
 
+    if (engine == "flower") != (machines is not None):
+        raise click.UsageError("--engine flower and --federation FOLDER go together.")
     experiment = read(file, overrides)
     population = load(experiment)
     wanted = experiment.compare if not no_compare else None
@@ -54,8 +86,11 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
     _say_if_new(file, experiment.ledger)
     text = file.read_text(encoding="utf-8") + "".join(f"\n# --set {line}" for line in overrides)
     text = text.rstrip() + "\n"
-    with _progress(quiet=as_json) as progress:
-        result = run(plan, population, text, runs, base=file.parent, progress=progress)
+    with (
+        _progress(quiet=as_json) as progress,
+        _federation(machines, experiment, plan, min_silos, timeout) as federation,
+    ):
+        result = run(plan, population, text, runs, base=file.parent, progress=progress, federation=federation)
     table = None
     if wanted is not None:
         with _steps(quiet=as_json) as step:
@@ -67,6 +102,25 @@ def command(file: Path, overrides: tuple[str, ...], *, as_json: bool, runs: Path
     show_result(summary, fresh=result.fresh, resumed_at=result.resumed_at)
     if table is not None:
         show_comparison(table, experiment.compare.splits if experiment.compare else 1)
+
+
+@contextmanager
+def _federation(
+    folder: Path | None, experiment: Experiment, plan: Plan, minimum: int, timeout: float
+) -> Iterator[Federation | None]:
+    """The federation of a coordinator's folder, connected; nothing where there is none."""
+    if folder is None:
+        yield None
+        return
+    from sordino.experiment.flower.coordinating import Patience, connected
+    from sordino.experiment.flower.coordinating import federation as described
+
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
+    told = described(folder, experiment, Patience(minimum=minimum, timeout=timeout), tell)
+    with connected(folder, told, plan.digest) as federation:
+        yield federation
 
 
 def _say_if_new(file: Path, ledger: str | None) -> None:

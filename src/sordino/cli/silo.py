@@ -93,3 +93,19 @@ def check(folder: Path, plan: Path, *, as_json: bool) -> None:
         echo_json({"silo": name, "plan": approval.terms.digest, "takes_part": True, "signed_by": signers})
     else:
         click.echo(f"silo {name} takes part in plan {approval.terms.digest[:16]}")
+
+
+@command.command("serve")
+@click.argument("folder", type=_FOLDER)
+def serve(folder: Path) -> None:
+    """Take part in runs: hold data, ledger and model, and answer the coordinator of `sordino deploy init`.
+
+    It does the work of the site's node (`sordino deploy serve`), which may come and go. What it prints is public.
+
+    \b
+    Examples:
+      sordino silo serve /etc/sordino/north
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
+    from sordino.experiment.site.serving import serve as answer
+
+    answer(folder, say=click.echo)

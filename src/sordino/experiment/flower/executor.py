@@ -25,9 +25,7 @@ SECRET = "superexec.secret"  # noqa: S105 - the file's name
 POLL_S = 0.1
 
 
-def work(
-    folder: Path, port: int, answering: Answering, ending: threading.Event, say: Callable[[str], None]
-) -> None:
+def work(folder: Path, port: int, answering: Answering, ending: threading.Event, say: Callable[[str], None]) -> None:
     """Ask a node for tasks and do them, until told to end. The node may come and go.
 
     Args:
@@ -75,7 +73,9 @@ def do(address: str, token: str, app: ClientApp) -> None:
     from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
     from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-    client = _client(address, [RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), RuntimeTokenHttpInterceptor(token)])
+    client = _client(
+        address, [RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), RuntimeTokenHttpInterceptor(token)]
+    )
     alive = HeartbeatSender(make_task_heartbeat_fn_http(client))
     alive.start()
     try:

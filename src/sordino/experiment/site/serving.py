@@ -143,7 +143,9 @@ def _alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise EngineError.about("site", "is served by another process", "stop that one", folder=str(folder)) from None
+            raise EngineError.about(
+                "site", "is served by another process", "stop that one", folder=str(folder)
+            ) from None
         yield
 
 

@@ -32,7 +32,7 @@ def ask(path: Path, letter: Letter, timeout: float | None = None) -> Letter:
             return receive(line)
     except OSError as problem:
         reason = problem.strerror or "does not answer"
-        return refusal(EngineError.about("site", f"cannot reach its trainer: {reason}", "start `sordino site serve`"))
+        return refusal(EngineError.about("site", f"cannot reach its trainer: {reason}", "start `sordino silo serve`"))
     except EngineError as problem:
         return refusal(problem)
 
@@ -42,7 +42,9 @@ def send(line: socket.socket, letter: Letter) -> None:
     vector = letter.vector
     head: dict[str, Any] = {
         "action": letter.action,
-        "fields": {k: {"b": base64.b64encode(v).decode()} if isinstance(v, bytes) else v for k, v in letter.fields.items()},
+        "fields": {
+            k: {"b": base64.b64encode(v).decode()} if isinstance(v, bytes) else v for k, v in letter.fields.items()
+        },
     }
     if vector is not None:
         head |= {"shape": list(vector.shape), "type": str(vector.dtype)}

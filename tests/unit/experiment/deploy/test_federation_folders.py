@@ -150,7 +150,9 @@ def test_the_compose_file_gives_a_node_none_of_the_silo_s_own_files(folder):
 def test_a_unit_starts_what_a_script_starts(folder):
     north = folder / "sites/north"
     assert 'sordino silo serve "$here"' in (north / "start.sh").read_text(encoding="utf-8")
-    assert "ExecStart=/usr/bin/env sordino silo serve" in (north / "sordino-trainer.service").read_text(encoding="utf-8")
+    assert "ExecStart=/usr/bin/env sordino silo serve" in (north / "sordino-trainer.service").read_text(
+        encoding="utf-8"
+    )
     node = (north / "sordino-node.service").read_text(encoding="utf-8")
     assert "User=sordino-node" in node
     assert "LoadCredential=node.key:/etc/sordino/north/node.key" in node

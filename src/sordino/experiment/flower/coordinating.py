@@ -1,0 +1,171 @@
+"""Run an experiment as the ServerApp of a federation whose server runs on this machine.
+
+folder of the coordinator ──► a stored, signed run ──► its token ──► the grid ──► the loop ──► messages wiped
+
+The process that called `sordino run` is the ServerApp: Flower starts none, and nobody on the network can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sordino.core.errors import ConfigError, EngineError, SordinoError
+from sordino.experiment.config import Experiment, read
+from sordino.experiment.deploy import at_rest, bundle, flower_code, layout, signatures
+from sordino.experiment.deploy.processes import environment
+from sordino.experiment.remote.federation import Federation
+from sordino.federation.engines.flower import GridPost
+from sordino.federation.post import Within
+from sordino.ledger.keys import SigningKey, VerifyKey
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+KEY = "coordinator.pem"
+"""In a coordinator's folder: its private key."""
+
+COORDINATOR, FILE, RUNS = "SORDINO_COORDINATOR", "SORDINO_EXPERIMENT", "SORDINO_RUNS"
+"""Where a ServerApp that Flower starts finds the coordinator's folder, the experiment file, and the run folders."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a coordinator waits, in seconds, and for how many silos.
+
+    Args:
+        minimum: Least number of silos whose updates make a round.
+        wait: At the start, until all silos are there.
+        timeout: In a round, for a silo's update.
+        answer: For what costs no training.
+    """
+
+    minimum: int = 1
+    wait: float = 120.0
+    timeout: float = 3600.0
+    answer: float = 120.0
+
+
+def federation(
+    folder: Path, experiment: Experiment, patience: Patience = Patience(), tell: Callable[[str], None] = lambda _: None
+) -> Federation:
+    """The silos of a coordinator's folder, not connected yet.
+
+    Args:
+        folder: As `sordino deploy init` makes it.
+        experiment: As written.
+        patience: How long to wait.
+        tell: Told in words what goes wrong at the silos.
+
+    Raises:
+        ConfigError: The folder is not a coordinator's.
+    """
+    keys = {
+        path.stem: VerifyKey.parse(path.read_text("utf-8").strip())
+        for path in sorted((folder / layout.SILOS).glob("*.pub"))
+    }
+    if not keys:
+        raise ConfigError.about(
+            "federation", "has no silos' public keys", "make it with `sordino deploy init`", folder=str(folder)
+        )
+    return Federation(
+        experiment=experiment,
+        post=Within({}),
+        key=SigningKey.load(folder / KEY),
+        silos=keys,
+        minimum=patience.minimum,
+        wait=patience.wait,
+        timeout=patience.timeout,
+        answer=patience.answer,
+        tell=tell,
+    )
+
+
+@contextlib.contextmanager
+def connected(folder: Path, told: Federation, plan: str) -> Iterator[Federation]:
+    """The federation over the server that runs in this folder, for as long as a run takes.
+
+    Args:
+        folder: The coordinator's.
+        told: The federation.
+        plan: Digest of the plan, which the stored run names.
+
+    Raises:
+        EngineError: The server is not running.
+    """
+    mine = layout.read_coordinator(folder)
+    os.environ.update(environment(folder, telemetry=mine.telemetry))
+    database = at_rest.place(folder, mine.database)
+    if not database.exists():
+        raise EngineError.about("run", "is not running", "sordino deploy serve FOLDER", coordinator=str(folder))
+    with flower_code.state(database) as opened:
+        code = bundle.fab()
+        signed = signatures.read(folder, code)
+        run = flower_code.stored_run(opened, code, signed, {"plan": plan})
+        token = flower_code.claim(opened, run)
+    try:
+        with _grid(f"127.0.0.1:{mine.inside}", (folder / "ca.pem").read_bytes(), token) as grid:
+            yield replace(told, post=GridPost(grid))
+    finally:
+        with contextlib.suppress(SordinoError):  # another run is under way, or the server is gone: `deploy scrub`
+            at_rest.scrub(database)
+
+
+@contextlib.contextmanager
+def _grid(address: str, authority: bytes, token: str) -> Iterator[Grid]:
+    """Flower's grid for a task whose token is ours, with signs of life as long as it is open."""
+    import httpx
+    from flwr.common.constant import SubStatus
+    from flwr.common.serde import run_from_proto
+    from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+    from flwr.supercore.task_identity import TaskIdentity
+    from flwr.superlink.grid import HttpGrid
+
+    grid = HttpGrid(address, root_certificates=authority, token=token)
+    client: Any = grid._runtime_client  # noqa: SLF001 - as Flower's own runner of ServerApps
+    alive = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    alive.start()
+    status, why = SubStatus.FAILED, "stopped"
+    try:
+        task = client.PullTaskInput(PullTaskInputRequest())
+        TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
+        TaskIdentity.node_id = task.context.node_id
+        grid.set_run(run_from_proto(task.run))
+        yield grid
+        status, why = SubStatus.COMPLETED, ""
+    except httpx.HTTPError as problem:
+        raise EngineError.about(
+            "run", f"lost the server: {problem}", "start it again; the same command goes on"
+        ) from None
+    finally:
+        with contextlib.suppress(httpx.HTTPError):
+            client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=why))
+        alive.stop()
+        grid.close()
+
+
+def run_here(grid: Grid, given: Mapping[str, str] = os.environ) -> None:
+    """What the ServerApp does where Flower itself starts it: the experiment that the environment names."""
+    from sordino.experiment.plan import make_plan
+    from sordino.experiment.population import load
+    from sordino.experiment.run import run
+
+    file, folder = Path(given[FILE]), Path(given[COORDINATOR])
+    experiment = read(file)
+    population = load(experiment)
+    told = replace(federation(folder, experiment, tell=print), post=GridPost(grid))
+    result = run(
+        make_plan(experiment, population),
+        population,
+        file.read_text(encoding="utf-8"),
+        Path(given.get(RUNS, "runs")),
+        base=file.parent,
+        federation=told,
+    )
+    print(json.dumps(result.summary))  # noqa: T201 - Flower keeps what a ServerApp prints
