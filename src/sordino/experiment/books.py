@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sordino.core.errors import EngineError, PrivacyError
+from sordino.core.errors import ConfigError, EngineError, PrivacyError
+from sordino.core.places import point
+from sordino.core.registry import single
 from sordino.experiment.accounts import CLIENTS
 from sordino.experiment.config import Budget
 from sordino.experiment.plan import Plan
 from sordino.ledger import Account, Ledger, amounts
 from sordino.ledger.approval import Approval
+from sordino.ledger.divided import Divided, Payers, Read
 from sordino.ledger.stores import Place
 from sordino.privacy.permits import Line, Reservation
 
@@ -23,6 +26,7 @@ class LedgerBooks:
     ledger: Ledger
     run: str
     fence: int
+    payers: Payers = field(default_factory=Payers)
 
     def reserve(
         self,
@@ -31,12 +35,14 @@ class LedgerBooks:
         lines: list[Line],
         purpose: str = "train",
     ) -> Reservation | None:
-        return self.ledger.reserve(txid, run=self.run, round=round, purpose=purpose, lines=lines)
+        paid = self.payers.lines(lines)
+        own = self.ledger.reserve(txid, run=self.run, round=round, purpose=purpose, lines=paid)
+        return Divided(own, self.payers) if self.payers.parts else own
 
     def commit(self, reservation: Reservation | None, artefact: bytes) -> None:
         if reservation is None:
             raise EngineError.about("ledger", "has nothing to commit")
-        self.ledger.commit(reservation, artefact)
+        self.ledger.commit(reservation.own if isinstance(reservation, Divided) else reservation, artefact)
 
     def earlier(self, txid: str) -> bytes | bool | None:
         state = self.ledger.state(txid)
@@ -69,7 +75,7 @@ def kept(
         yield NoBooks(), None
         return
     with Ledger(place) as ledger:
-        books = open_books(ledger, plan, run, approval)
+        books = open_books(ledger, plan, run, approval, blocks=True)
         if any(ledger.consents(charge.txid) for charge in ledger.charges(run)[:1]):  # the first tells for all
             raise PrivacyError.about("run", "had the silos' consent so far", "keep [enforcement]", run=run)
         yield books, ledger
@@ -105,8 +111,11 @@ def open_books(
     approval: Approval | None = None,
     *,
     forfeit: bool = True,
+    blocks: bool = False,
 ) -> LedgerBooks:
     """Open the plan's accounts where they are missing, admit the plan, and take the run over.
+
+    A silo whose account has blocks pays through those that hold what the plan reads.
 
     Args:
         ledger: Whose accounts.
@@ -115,21 +124,30 @@ def open_books(
         approval: The plan as officers signed it.
         forfeit: Count as spent what a crash left open. Left out only where whoever drew its noise may still hold the
             bytes, which the caller settles (`Ledger.found`).
+        blocks: Let silos pay through their blocks. Left out where silos grant what is charged: they have one account.
 
     Raises:
         BudgetRefused: An account cannot pay for the whole plan; nothing has run.
+        PrivacyError: The accounts are not of these people, or the plan reads records that lie in no block.
     """
     experiment = plan.experiment
     test = experiment.simulation.test
     budget = experiment.budget
     known = {account.name: account for account in ledger.accounts()}
-    _refuse_second_budgets(known, plan)
+    payers = Payers.of(known.values(), [account.name for account in plan.accounts], _read(plan))
+    if payers.parts and not blocks:
+        raise ConfigError.about(
+            "ledger", "has blocks, which silos with ledgers of their own do not grant", accounts=sorted(payers.parts)
+        )
+    _refuse_second_budgets(known, plan, payers)
     missing = []
     for account in plan.accounts:
         if not account.charges:
             continue
-        if account.name in known:
-            _check_terms(known[account.name], plan, test=test)
+        there = [known[name] for name in payers.each(account.name) if name in known]
+        for payer in there:
+            _check_terms(payer, plan, test=test)
+        if there:
             continue
         limit = budget or Budget(
             epsilon=_payable(account.limit or account.epsilon, amounts.EPSILON),
@@ -149,7 +167,7 @@ def open_books(
     ledger.admit(
         run,
         plan.digest,
-        {a.name: a.events for a in plan.accounts if a.charges},
+        {payer: a.events for a in plan.accounts if a.charges for payer in payers.each(a.name)},
         plan.delta,
         noise_at=plan.experiment.privacy.noise_at,
         approval=None if approval is None else approval.order_for(ledger.policy()),
@@ -158,7 +176,7 @@ def open_books(
     fence = ledger.open_run(run)
     if forfeit:
         ledger.forfeit_open(run)
-    return LedgerBooks(ledger, run, fence)
+    return LedgerBooks(ledger, run, fence, payers)
 
 
 def _payable(price: float, places: int) -> float:
@@ -166,13 +184,23 @@ def _payable(price: float, places: int) -> float:
     return amounts.number(amounts.charge("plan", price, places), places)
 
 
-def _refuse_second_budgets(known: Mapping[str, Account], plan: Plan) -> None:
+def _read(plan: Plan) -> Read | None:
+    """The records that a plan reads, where its data say so."""
+    _, options = single("data", plan.experiment.data)
+    if options.get("when") is None or options.get("until") is None:
+        return None
+    start = options.get("since")
+    return Read(str(options["when"]), None if start is None else point(start), point(options["until"]))
+
+
+def _refuse_second_budgets(known: Mapping[str, Account], plan: Plan, payers: Payers) -> None:
     """The same people must not have two budgets in one ledger.
 
     A client's guarantee covers each of its records, and `clients` covers each client, so accounts of another unit or
     of the other kind may stand for people that this run would charge elsewhere.
     """
     unit, names = plan.experiment.privacy.unit, {account.name for account in plan.accounts}
+    known = {payers.whose(name): account for name, account in known.items()}
     shared = any(account.client is None for account in plan.accounts)
     for name, account in known.items():
         if account.unit is not unit or (name == CLIENTS) != shared:

@@ -21,9 +21,10 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from sordino.core.errors import ConfigError, PrivacyError
+from sordino.core.places import Point, before, point, written
 from sordino.core.types import Unit
 from sordino.ledger.account import Account
-from sordino.ledger.windows import Point, Window, before, point, written
+from sordino.ledger.windows import Window
 
 Given: TypeAlias = str | float | Decimal | date
 """How a caller may give a place on the time column; see `windows.point`."""
@@ -145,6 +146,14 @@ def check(opened: Account, known: Mapping[str, Account]) -> None:
         raise ConfigError.about(where, "is named unlike the silo's other blocks: a record might fall in two")
     if window is None:
         return
+    parent = known.get(opened.parent or "")
+    if parent is not None and parent.overlap is not None and overlap(opened.unit) is None:
+        raise ConfigError.about(
+            where,
+            f"holds records of {opened.unit}s who may be in other blocks too; its silo counts on {parent.overlap}",
+            "open the silo without overlap: all its blocks add up",
+            parent=opened.parent,
+        )
     if window.name != opened.name:
         raise ConfigError.about(where, "is not written as its window is", f"call it {window.name!r}")
     if window.silo in known and opened.parent != window.silo:

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sordino.core import checks
+from sordino.core.places import Point, before, written
 from sordino.ledger import amounts
 from sordino.ledger.blocks import Blocks
-from sordino.ledger.windows import Point, before, distance, length, shifted, written
+from sordino.ledger.windows import distance, length, shifted
 
 
 @dataclass(frozen=True)

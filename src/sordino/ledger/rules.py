@@ -174,7 +174,7 @@ class Rules:
         )
 
 
-_ROLES = ("label", "client", "user", "group", "text", "messages", "prompt", "answer")
+_ROLES = ("label", "client", "user", "group", "when", "text", "messages", "prompt", "answer")
 
 
 def columns(options: Mapping[str, Any]) -> set[str] | None:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.core.errors import BudgetRefused, ConfigError, PrivacyError
+from sordino.core.places import point
 from sordino.core.types import Adjacency, NoiseAt, Unit
 from sordino.ledger import Account, Ledger, blocks, verify
 from sordino.ledger.blocks import Blocks
-from sordino.ledger.windows import Window, point
+from sordino.ledger.windows import Window
 from sordino.privacy import events
 
 SHARED = {"unit": Unit.RECORD, "adjacency": Adjacency.ADD_REMOVE, "delta": 1e-5, "epsilon": 8.0}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sordino.core.checks import nearest
 from sordino.core.errors import ConfigError
+from sordino.core.places import Point, before, point
 from sordino.data.datasets import datasets
 from sordino.data.encoding import Block, Bounds, categorical, joined, measured
 from sordino.data.examples import Examples
@@ -41,6 +42,9 @@ class Table:
         categories: Public values by column: one 0/1 column each.
         classes: Public values of the label, in order. May be left out for public data only, where they are the
             label's sorted values: which labels occur is private.
+        when: Column of the time, or the number, by which records came in; read with `since` and `until`.
+        since: Public: records from here on are read; left out, all before `until`.
+        until: Public: records from here on are not read, nor those without a time.
         missing: "refuse" a missing value, or "indicator": every numeric feature gets a second column that
             says so, and the value becomes 0; a missing category is all 0.
         public: Published research data, whose plain metrics may be shown.
@@ -65,10 +69,18 @@ class Table:
     ranges: dict[str, tuple[float, ...]] = field(default_factory=dict)
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
     classes: tuple[str, ...] | None = None
+    when: str | None = None
+    since: str | None = None
+    until: str | None = None
     missing: Literal["refuse", "indicator"] = "refuse"
     public: bool = False
 
     def __post_init__(self) -> None:
+        if (self.when is None) != (self.until is None) or (self.since is not None and self.when is None):
+            raise ConfigError.about(
+                WHERE, "go together", 'e.g. when = "admitted", until = "2026-04-01"', when=self.when
+            )
+        _ = self._window  # mistyped places are found now
         for column, bounds in self.ranges.items():
             if len(bounds) != 2 or not -math.inf < bounds[0] < bounds[1] < math.inf:
                 rule = f"{list(bounds)} is no range"
@@ -83,9 +95,11 @@ class Table:
     def load(self) -> Examples:
         """The rows in the file's order."""
         # Names as they are written: a type guessed from all rows would let one record rename every person.
-        named = [name for name in (self.client, self.user, self.group) if name is not None]
+        named = [name for name in (self.client, self.user, self.group, self.when) if name is not None]
         frame = frame_of(located("table", self.path), names=named)
         columns = self._columns([str(name) for name in frame.columns])
+        if self.when is not None:  # before anything else, so that a record outside changes nothing at all
+            frame = frame[np.array([self._came_in(text) for text in names_of(frame[self.when])], bool)]
         if not len(frame):
             raise ConfigError.about(WHERE, "holds no records", "check the file", path=self.path)
         names, x = joined([self._encoded(name, frame[name]) for name in columns])
@@ -103,9 +117,30 @@ class Table:
             features=names,
         ).validated(WHERE)
 
+    @property
+    def _window(self) -> tuple[Point | None, Point] | None:
+        if self.until is None:
+            return None
+        start, end = None if self.since is None else point(self.since), point(self.until)
+        if start is not None and not before(start, end):
+            raise ConfigError.about(WHERE, "must lie before until", since=self.since, until=self.until)
+        return start, end
+
+    def _came_in(self, text: str | None) -> bool:
+        """Whether a record is one of those that are read. It depends on no other record."""
+        window = self._window
+        if text is None or window is None:
+            return False
+        start, end = window
+        try:
+            at = point(text.strip())
+            return (start is None or not before(at, start)) and before(at, end)
+        except ConfigError:  # what is no time on this column came in at none
+            return False
+
     def _columns(self, present: list[str]) -> list[str]:
         """The feature columns, after every column named anywhere was found."""
-        roles = [name for name in (self.label, self.client, self.user, self.group) if name is not None]
+        roles = [n for n in (self.label, self.client, self.user, self.group, self.when) if n is not None]
         for name in (*roles, *(self.features or ()), *self.ranges, *self.categories):
             if name not in present:
                 raise ConfigError.about(WHERE, f"has no column {name!r}", nearest(name, present))
