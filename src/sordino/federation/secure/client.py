@@ -184,12 +184,12 @@ class Client:
         self._stage += 1
 
     def _enough(self, others: Collection[int], rule: str) -> None:
-        if len(others) + 1 < self.terms.quorum:
-            raise PrivacyError.about("secure", f"{rule}, but {self.terms.quorum - 1} are needed", count=len(others))
+        if len(others) + 1 < self.terms.needed:
+            raise PrivacyError.about("secure", f"{rule}, but {self.terms.needed - 1} are needed", count=len(others))
 
     def _split(self, secret: bytes, holders: Sequence[int]) -> dict[int, bytes]:
         points = [holder + 1 for holder in holders]
-        shares = shamir.split(int.from_bytes(secret, "big"), points, self.terms.quorum, self._random)
+        shares = shamir.split(int.from_bytes(secret, "big"), points, self.terms.needed, self._random)
         return {point - 1: shamir.to_bytes(share) for point, share in shares.items()}
 
     def _sealed(self, recipient: int, text: bytes) -> bytes:

@@ -20,23 +20,26 @@ SHARE_BYTES = 33
 """Bytes of one share."""
 
 
-def split(secret: int, points: Iterable[int], quorum: int, random: Callable[[int], bytes]) -> dict[int, int]:
+def split(
+    secret: int, points: Iterable[int], quorum: int, random: Callable[[int], bytes], prime: int = PRIME
+) -> dict[int, int]:
     """A share for each point.
 
     Args:
-        secret: 0 to PRIME - 1.
-        points: Different numbers from 1 to PRIME - 1.
+        secret: 0 to prime - 1.
+        points: Different numbers from 1 to prime - 1.
         quorum: Shares that are needed, 1 or more.
         random: So many random bytes.
+        prime: Another one than PRIME only in tests, which try every polynomial.
     """
     # 16 bytes more than the prime has: what is left of uniformity after the remainder is below 2^-120.
-    higher = [int.from_bytes(random(SHARE_BYTES + 16), "big") % PRIME for _ in range(quorum - 1)]
+    higher = [int.from_bytes(random(SHARE_BYTES + 16), "big") % prime for _ in range(quorum - 1)]
     shares = {}
     for point in points:
         value = 0
         for coefficient in higher:
-            value = (value + coefficient) * point % PRIME
-        shares[point] = (value + secret) % PRIME
+            value = (value + coefficient) * point % prime
+        shares[point] = (value + secret) % prime
     return shares
 
 

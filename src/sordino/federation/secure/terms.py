@@ -27,14 +27,13 @@ class Terms:
         bits: Sums are modulo 2^bits, 1 to 62.
         size: Coordinates of a vector.
         degree: Neighbours of each member on the circle, even; None: everybody masks with everybody.
-        quorum: Shares among a member and its neighbours that give a secret of it back. 0: the threshold, as it must
-            be where everybody masks with everybody.
+        quorum: On a circle: shares among a member and its neighbours that give a secret of it back.
 
     Raises:
         ConfigError: The terms could not hide anything, or not be unmasked.
 
     >>> terms = Terms("round 7", (0, 2, 5), threshold=2, bits=20, size=30)
-    >>> terms.quorum, sorted(terms.neighbours[2]), terms.colluders
+    >>> terms.needed, sorted(terms.neighbours[2]), terms.colluders
     (2, [0, 5], 0)
     """
 
@@ -44,7 +43,7 @@ class Terms:
     bits: int
     size: int
     degree: int | None = None
-    quorum: int = 0
+    quorum: int | None = None
 
     def __post_init__(self) -> None:
         clients = len(self.members)
@@ -64,9 +63,8 @@ class Terms:
 
     def _check_graph(self) -> None:
         if self.degree is None:
-            if self.quorum not in (0, self.threshold):
+            if self.quorum is not None:
                 raise ConfigError.about(_WHERE, "is the threshold where all pairs mask", quorum=self.quorum)
-            object.__setattr__(self, "quorum", self.threshold)
             return
         if not _whole(self.degree, 2, len(self.members) - 2) or self.degree % 2:
             raise ConfigError.about(_WHERE, "must be even, from 2 to two less than the members", degree=self.degree)
@@ -102,6 +100,11 @@ class Terms:
         feared = max(colluders, -(-len(members) // 20))
         found = graph.fitted(len(members), threshold=threshold, colluders=feared)
         return plain if found is None or feared > plain.colluders else cls(txid, members, threshold, bits, size, *found)
+
+    @property
+    def needed(self) -> int:
+        """Shares that give a secret back, and the fewest of a member and its neighbours that it goes on with."""
+        return self.threshold if self.quorum is None else self.quorum
 
     @property
     def colluders(self) -> int:

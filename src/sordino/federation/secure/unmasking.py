@@ -16,7 +16,7 @@ class Secrets:
     """
 
     def __init__(self, terms: Terms) -> None:
-        self._quorum = terms.quorum
+        self._needed = terms.needed
         self._seeds: dict[int, dict[int, int]] = {}
         self._keys: dict[int, dict[int, int]] = {}
         self._weights: dict[tuple[int, ...], dict[int, int]] = {}  # one entry where all pairs mask
@@ -53,9 +53,9 @@ class Secrets:
 
     def _joined(self, owner: int, shares: dict[int, dict[int, int]]) -> bytes:
         own = shares.get(owner, {})
-        if len(own) < self._quorum:
-            raise EngineError.about("secure", f"has fewer than {self._quorum} shares", member=owner, shares=len(own))
-        points = tuple(sorted(own)[: self._quorum])
+        if len(own) < self._needed:
+            raise EngineError.about("secure", f"has fewer than {self._needed} shares", member=owner, shares=len(own))
+        points = tuple(sorted(own)[: self._needed])
         if points not in self._weights:
             self._weights[points] = shamir.weights(points)
         secret = shamir.joined(own, self._weights[points])
