@@ -221,6 +221,17 @@ def test_a_weight_above_one_is_refused(table, monkeypatch, unwatched):
         run(plan, population, "", table.parent / "runs")
 
 
+def test_other_machines_are_refused_before_anything_is_written(table):
+    """
+    Sites follow no public schedule: nothing is asked of a federation, and there is no run folder.
+    """
+    plan, population = planned(table, *CLIENT)
+
+    with pytest.raises(ConfigError, match="one process only"):
+        run(plan, population, "", table.parent / "runs", federation=object())
+    assert not (table.parent / "runs").exists()
+
+
 REFUSED = {
     "fitted rounds": (*CLIENT, "rounds='fit'", "privacy.epsilon=9.0"),
     "at the sum": (*RECORD, 'privacy.noise_at="sum"', "simulation.secure_sum=true", "local.steps=1"),

@@ -66,6 +66,18 @@ def check(experiment: Experiment, population: Population) -> None:
     _check_adapter(experiment, population)
 
 
+def refuse_elsewhere(experiment: Experiment) -> None:
+    """Refuse to run asynchronous rounds on other machines, which take their own time and follow no schedule yet.
+
+    Raises:
+        ConfigError: The sampling is `buffered`.
+    """
+    if schedule(experiment) is not None:
+        raise ConfigError.about(
+            "sampling", "is played in one process only", "drop --engine, or use another sampling", sampling="buffered"
+        )
+
+
 def _check_adapter(experiment: Experiment, population: Population) -> None:
     """Whoever started rounds ago trains the same parameters as all others."""
     name, options = single("model", experiment.model)

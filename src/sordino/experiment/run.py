@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sordino.audit.sensor.start import require
 from sordino.core.errors import PrivacyError, SordinoError, VerificationError
 from sordino.core.types import Vector
-from sordino.experiment import adapter, released_metrics
+from sordino.experiment import adapter, asynchrony, released_metrics
 from sordino.experiment.approval import approved
 from sordino.experiment.audits import sensor
 from sordino.experiment.books import kept
@@ -87,6 +87,8 @@ def run(
         BudgetRefused: The ledger cannot pay; nothing was released.
         PrivacyError: A precondition of the guarantee does not hold; nothing was released.
     """
+    if federation is not None:
+        asynchrony.refuse_elsewhere(plan.experiment)
     folder = RunFolder(runs / f"{plan.experiment.name}-{plan.digest[:8]}")
     finished = folder.finished(plan.digest)
     if finished is not None:
