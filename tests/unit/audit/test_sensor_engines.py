@@ -70,6 +70,8 @@ ROUNDS = {
     "all": {"sampling": {"all": {}}},
     "at silo": {"noise_at": NoiseAt.SILO},
     "laplace": {"stages": ({"clip_l1": {"norm": 1.0}},), "mechanism": "laplace"},
+    "skellam": {"sampling": {"all": {}}, "mechanism": "skellam"},
+    "discrete gaussian": {"sampling": {"all": {}}, "mechanism": "discrete_gaussian"},
     "cut": {"sampling": {"truncated_poisson": {"rate": 0.2, "cap": 20}}},
     "fixed size": {"sampling": {"fixed_size": {"size": 2}}},
     "in turns": {"sampling": {"round_robin": {"size": 2}}},

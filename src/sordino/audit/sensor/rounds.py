@@ -45,7 +45,7 @@ class Rounds:
     Args:
         stages: The `[[stages]]` tables.
         sampling: The `[sampling]` table, for as many clients as there are canaries.
-        mechanism: The law of the noise.
+        mechanism: The law of the noise. Whole-number noise is drawn in steps so fine that it passes for Gaussian.
         noise_at: `coordinator`, or `silo`: then every client's message is a release of its own.
         replies: Chance that a client of the cohort answers.
         source: Makes the noise source of a process, as a run would.
@@ -53,7 +53,7 @@ class Rounds:
 
     stages: tuple[dict[str, Any], ...] = ({"clip": {"norm": 1.0}},)
     sampling: dict[str, Any] = field(default_factory=lambda: {"poisson": {"rate": 0.2}})
-    mechanism: Literal["gaussian", "laplace"] = "gaussian"
+    mechanism: Literal["gaussian", "laplace", "skellam", "discrete_gaussian"] = "gaussian"
     noise_at: NoiseAt = NoiseAt.COORDINATOR
     replies: float = 1.0
     source: Callable[[], NoiseSource] = SystemNoise
@@ -61,11 +61,12 @@ class Rounds:
     @cached_property
     def declared(self) -> Declared:
         name, options = single("sampling", self.sampling)
+        law: Literal["gaussian", "laplace"] = "laplace" if self.mechanism == "laplace" else "gaussian"
         if self.noise_at is NoiseAt.SILO:
-            return Declared("each alone", (1.0,), noise=self.mechanism)
+            return Declared("each alone", (1.0,), noise=law)
         size = options.get("size", options.get("cap"))
         rate = options.get("rate", 1.0)
-        return Declared(LAWS[name], (rate * self.replies,), noise=self.mechanism, size=size)
+        return Declared(LAWS[name], (rate * self.replies,), noise=law, size=size)
 
     def iterates(self, world: World, steps: int, noise_multiplier: float, seed: int) -> Floats:
         return self._run(world, steps, noise_multiplier, f"{seed}/{noise_multiplier}", self.source())
