@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, insert, select, update
@@ -15,7 +16,7 @@ from sordino.ledger.account import Account
 from sordino.ledger.refusals import Refusal, closed
 
 account, admission, kind = schema.account, schema.admission, schema.kind
-line, allowance = schema.admission_line, schema.allowance
+line, allowance, quota = schema.admission_line, schema.allowance, schema.quota
 
 
 Known: TypeAlias = Mapping[str, tuple[int, Account]]
@@ -95,6 +96,15 @@ def earlier(db: Connection, terms: Terms, plan: Mapping[str, pricing.Counts]) ->
     return True
 
 
+def quotas(db: Connection, run: str) -> list[str] | None:
+    """The live accounts that pay for every release of a run; none at all if it was not admitted."""
+    number = db.execute(select(admission.c.id).where(admission.c.run == run)).scalar()
+    if number is None:
+        return None
+    named = select(account.c.name).join_from(quota, account).where(quota.c.admission_id == number)
+    return list(db.execute(named.order_by(account.c.name)).scalars())
+
+
 def allowed(db: Connection, run: str) -> dict[str, pricing.Counts]:
     """Event keys and counts that a run may release, by account."""
     rows = db.execute(
@@ -120,6 +130,7 @@ def admit(
     requests: Sequence[Request],
     told: Mapping[str, Any],
     containers: Sequence[int] = (),
+    quotas: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Charge all accounts in the caller's transaction; the history tells `told` beside the plan.
 
@@ -129,6 +140,7 @@ def admit(
         requests: Who pays what.
         told: What else the history says.
         containers: Numbers of the accounts that contain those that pay: all of them must be open too.
+        quotas: Live accounts with their numbers that will pay for every release of the run.
 
     Raises:
         Short: One of them cannot pay.
@@ -166,7 +178,10 @@ def admit(
     )
     if pay(db, number) != len(requests):
         raise Short
-    history.append(db, "admitted", {**plan, "lines": _grouped(requests), **told})
+    if quotas:
+        db.execute(insert(quota), [{"admission_id": number, "account_id": one} for one in quotas.values()])
+    also = {"quotas": sorted(quotas)} if quotas else {}
+    history.append(db, "admitted", {**plan, "lines": _grouped(requests), **also, **told})
 
 
 def refuse_divided(db: Connection, named: Sequence[str]) -> None:

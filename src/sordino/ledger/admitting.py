@@ -39,7 +39,8 @@ class Admitting(Governed):
             requests: Every event of the plan with its count, by account.
             delta: The plan's δ, in (0, 1).
             noise_at: Where the plan's noise is added, hence against whom its ε holds.
-            quotas: Accounts of a run or an analyst that pay too.
+            quotas: Accounts of a run or an analyst that pay too; live ones for every release of the run, when it is
+                reserved.
             approval: Where the policy says who may `approve`: signed by them, for this run, with the terms
                 `{"plan": digest}`.
             rounds: How many the plan has; accounts of a tier ask for it.
@@ -74,12 +75,13 @@ class Admitting(Governed):
             admission.above(name, plan, delta, known) for name in [*containers, *quotas] if not known[name][1].live
         ]
         above = [known[name][0] for name in containers]
+        live = {name: known[name][0] for name in quotas if known[name][1].live}
         try:
             with self._store.write() as db:
                 if not admission.earlier(db, terms, plan):
                     self._within(db, terms, asked, rounds)
                     told = self._approved(db, terms, approval) | ({} if rounds is None else {"rounds": rounds})
-                    admission.admit(db, terms, asked, told, above)
+                    admission.admit(db, terms, asked, told, above, live)
         except admission.Short:
             with self._store.read() as db:
                 refusal = admission.refusal(db, asked, delta, above)

@@ -69,7 +69,7 @@ class Ledger(Owned):
             round: Its number, if the release belongs to one.
             purpose: One of `schema.PURPOSES`.
             lines: Which accounts pay for how many releases of which event. Live accounts that contain them pay too.
-            quotas: Live accounts of a run or an analyst that pay too.
+            quotas: Live accounts of a run or an analyst that pay too, beside those that the plan was admitted with.
             consents: Signed grants of the silos whose own ledgers charge the same, by account; kept with the lines.
 
         Raises:
@@ -77,6 +77,7 @@ class Ledger(Owned):
             PrivacyError: The charge exists already, the unit is not the account's, the run was taken over. Or an
                 account's tier, or the age of its records, forbids it.
         """
+        quotas = sorted({*quotas, *self._remembered(run)})
         items = self._items(txid, lines, quotas)
         for quota in quotas:
             if not self._terms[quota][1].live:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from sqlalchemy import Connection, insert, update
 
 from sordino.core.errors import ConfigError, PrivacyError
-from sordino.ledger import charging, checkpoints, history, reading, schema
+from sordino.ledger import admission, charging, checkpoints, history, reading, schema
 from sordino.ledger import consents as beside
 from sordino.ledger.admitting import Admitting
 from sordino.ledger.keys import SigningKey
@@ -30,6 +30,7 @@ class Owned(Admitting):
     ) -> None:
         super().__init__(path, read_only=read_only, busy_s=busy_s, key=key, checkpoint_every=checkpoint_every)
         self._fences: dict[str, int] = {}
+        self._quotas: dict[str, tuple[str, ...]] = {}
         self._open: dict[str, tuple[str, Reservation]] = {}
 
     def open_run(self, run: str, given: int | None = None) -> int:
@@ -128,6 +129,16 @@ class Owned(Admitting):
         for txid in open_:
             self._open.pop(txid, None)
         return open_
+
+    def _remembered(self, run: str) -> tuple[str, ...]:
+        """The live quotas with which a run was admitted; they never change, so they are read once."""
+        if run not in self._quotas:
+            with self._store.read() as db:
+                found = admission.quotas(db, run)
+            if found is None:
+                return ()
+            self._quotas[run] = tuple(found)
+        return self._quotas[run]
 
     def _guard(self, db: Connection, run: str) -> None:
         mine = self._fences.get(run)

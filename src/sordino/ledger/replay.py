@@ -24,6 +24,7 @@ class Replay:
     admissions: dict[str, Body] = field(default_factory=dict)
     paid: dict[tuple[str, str], Body] = field(default_factory=dict)
     allowances: dict[tuple[str, str, str], Body] = field(default_factory=dict)
+    quotas: dict[str, set[str]] = field(default_factory=dict)
     runs: dict[str, Body] = field(default_factory=dict)
     charges: dict[str, Body] = field(default_factory=dict)
     lines: dict[str, list[Body]] = field(default_factory=dict)
@@ -103,6 +104,7 @@ class Replay:
         if run in self.admissions:
             yield f"admits run {run!r} a second time"
         self.admissions[run] = {name: body[name] for name in ("run", "digest", "delta", "noise_at")}
+        self.quotas[run] = set(body.get("quotas", ()))
         yield from self.office.admit(row, body)
         named = [name for line in body["lines"] for name in line[-1] if line[4]]
         yield from self._closed(name for line in body["lines"] for name in line[-1])
@@ -146,6 +148,8 @@ class Replay:
         yield from self._closed(line["account"] for line in self.lines[txid])
         named = [line["account"] for line in self.lines[txid] if not line["derived"]]
         yield from self._unpaid(named, {line["account"] for line in self.lines[txid]}, live=True)
+        for quota in sorted(self.quotas.get(body["run"], set()) - {line["account"] for line in self.lines[txid]}):
+            yield f"charges nothing to {quota!r}, a quota that its plan was admitted with"
         for line in self.lines[txid]:
             balance, unit, amount = self._balance(line, body["run"])
             balance[f"held{unit}"] += amount
@@ -246,6 +250,7 @@ class Replay:
             schema.account: list(self.accounts.values()),
             schema.admission: list(self.admissions.values()),
             schema.admission_line: list(self.paid.values()),
+            schema.quota: [{"run": run, "account": name} for run, names in self.quotas.items() for name in names],
             schema.allowance: list(self.allowances.values()),
             schema.run: list(self.runs.values()),
             schema.charge: list(self.charges.values()),

@@ -47,7 +47,7 @@ class Rules:
         same_code: Refuse a plan that was approved with other code than runs here.
         valid_s: For how many seconds a grant may be used.
         key: File of the silo's private key.
-        ledger: The silo's own ledger.
+        ledger: The silo's own ledger: a file, or `postgresql://user@host/database`.
         witness: File of the checkpoints that it has seen.
     """
 

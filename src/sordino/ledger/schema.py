@@ -2,6 +2,7 @@
 
 policy                               under which version an account's limit stands
 account ─┬─ admission_line ── admission (run, plan digest)      what a frozen plan was charged
+         ├─ quota                                               what else pays, release by release
          ├─ allowance ──────── kind (event key)                 how often it may release what
          └─ charge_line ────── charge (txid) ── outbox          what was reserved; the bytes to publish
 run (fence)          event (append-only history) ── head (its last link)
@@ -134,6 +135,14 @@ admission_line = Table(
     # Paid for what the account contains; such accounts have no allowance and no claim of their own.
     Column("derived", Boolean, nullable=False, default=False),
     CheckConstraint("epsilon_units > 0 AND delta_units > 0"),
+)
+
+quota = Table(
+    "quota",
+    metadata,
+    # A live account that was named where the plan was admitted: it pays for every release of the run.
+    Column("admission_id", ForeignKey("admission.id"), primary_key=True),
+    Column("account_id", ForeignKey("account.id"), primary_key=True),
 )
 
 allowance = Table(

@@ -24,6 +24,7 @@ from sordino.ledger.grants import Grant, Request
 from sordino.ledger.keys import SigningKey
 from sordino.ledger.ledger import Ledger, transaction
 from sordino.ledger.rules import Rules, read_rules
+from sordino.ledger.stores import located
 from sordino.ledger.witnesses import Witness
 from sordino.privacy.permits import Line, Reservation
 
@@ -261,5 +262,5 @@ def open_silo(folder: Path, *, clock: Callable[[], float] = time.time) -> Iterat
     """
     rules = read_rules(folder / FILE)
     key = SigningKey.load(folder / rules.key)
-    with Ledger(folder / rules.ledger) as ledger:
+    with Ledger(located(rules.ledger, folder)) as ledger:
         yield SiloLedger(ledger, key, rules, Witness(folder / rules.witness, key, rules.coordinator_keys), clock)

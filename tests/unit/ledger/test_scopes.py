@@ -107,6 +107,28 @@ def test_quotas_pay_beside_people(ledger):
         ledger.admit("again", "d", plan, 1e-5, noise_at=NoiseAt.SILO, quotas=["ann"])
 
 
+def test_a_live_quota_of_a_plan_pays_for_each_of_its_releases(ledger, tmp_path, monkeypatch):
+    """Named where the plan was admitted, and not again; a later process remembers it, and so does the history."""
+    ledger.open_accounts([account("north"), account("ann", scope="analyst", currency="gdp", epsilon=1.0)])
+    for run in ("run", "other"):
+        quotas = ["ann"] if run == "run" else []
+        ledger.admit(run, "d", {"north": [(STEP, 10)]}, 1e-6, noise_at=NoiseAt.SILO, quotas=quotas)
+        ledger.open_run(run)
+        ledger.reserve(f"{run}0", run, 0, "train", [Line("north", Unit.RECORD, KEY, 1)])
+    once = ledger.balance("ann")
+    assert once.held == 1
+    with Ledger(tmp_path / "ledger.db") as later:
+        later.open_run("run")
+        later.reserve("run1", "run", 1, "train", [Line("north", Unit.RECORD, KEY, 1)], quotas=["ann"])
+        assert later.balance("ann").held == 2
+        assert verify(tmp_path / "ledger.db", reprice=True).problems == ()
+        with pytest.raises(BudgetRefused, match="'ann'"):
+            later.reserve("run2", "run", 2, "train", [Line("north", Unit.RECORD, KEY, 8)])
+        monkeypatch.setattr(later, "_remembered", lambda _: ())  # the broken twin
+        later.reserve("run3", "run", 3, "train", [Line("north", Unit.RECORD, KEY, 1)])
+    assert any("'ann', a quota" in problem for problem in verify(tmp_path / "ledger.db").problems)
+
+
 def test_a_container_is_not_charged_by_itself(ledger):
     ledger.open_accounts(federation())
     with pytest.raises(ConfigError, match="through the accounts"):

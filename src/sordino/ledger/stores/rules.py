@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FIXED = ("event", "admission", "admission_line", "kind", "policy", "checkpoint", "witness")
+FIXED = ("event", "admission", "admission_line", "quota", "kind", "policy", "checkpoint", "witness")
 """Tables that only grow."""
 
 KEPT = (*FIXED, "head", "account", "allowance", "run", "charge", "charge_line", "outbox")
