@@ -47,7 +47,7 @@ def secret_file(folder: Path, name: str) -> Path:
 def node_command(folder: Path, site: SiteFile, *, superlink: str = "") -> list[str]:
     """The command of a site's node."""
     command = [
-        str(Path(sys.executable).parent / "flower-supernode"),
+        *(sys.executable, "-m", "sordino.experiment.flower.node"),
         *("--superlink", superlink or site.superlink),
         *("--root-certificates", str(folder / "ca.pem")),
         *("--auth-supernode-private-key", str(secret_file(folder, "node.key"))),
