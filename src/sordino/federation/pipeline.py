@@ -79,6 +79,23 @@ class Pipeline:
         held = _held(updates, self._update_bound())
         return certify(self.plain_total(held, plan, size), unit=unit, l2=bound.l2, l1=bound.l1)
 
+    def own(self, update: Update, plan: RoundPlan, size: int, unit: Unit) -> BoundedSum:
+        """One client's part of a total that is summed elsewhere: its `total`, known to be one unit's own.
+
+        Args:
+            update: A result of `client`.
+            plan: The round.
+            size: Length of the model's flat vector.
+            unit: Whose presence is hidden: the client's.
+
+        Raises:
+            ConfigError: No stage bounds a client's update.
+            EngineError: The update has the wrong length.
+        """
+        bound = self.bound()
+        held = _held([update], self._update_bound())
+        return certify(self.plain_total(held, plan, size), unit=unit, l2=bound.l2, l1=bound.l1, alone=True)
+
     def plain_total(self, updates: Iterable[Update], plan: RoundPlan, size: int) -> NDArray[np.float64]:
         """The total in the clear, without bound or noise. NOT PRIVATE.
 

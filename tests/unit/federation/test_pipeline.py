@@ -140,3 +140,21 @@ def test_server_halves_run_in_reverse():
     vector = np.array([1, 2, 3, 4], np.float32)
     sent = pipeline.client(Update(vector), PLAN)
     assert np.array_equal(pipeline.plain_total([sent], PLAN, SIZE), vector)
+
+
+def test_one_clients_own_part_is_said_to_be_alone():
+    """The same sum and bound as a total of one, within the bound whatever arrives; a total is never called alone."""
+    pipeline = Pipeline((Clip(1.0),))
+    for row in ([3.0, 4.0, 0.0, 0.0], [np.inf, 0.0, 0.0, 0.0], [0.1, 0.0, 0.0, 0.0]):
+        update = Update(np.array(row, np.float32))
+        own, total = (
+            pipeline.own(update, PLAN, SIZE, Unit.CLIENT),
+            pipeline.total([update], PLAN, SIZE, Unit.CLIENT),
+        )
+        assert own.alone
+        assert not total.alone
+        assert (own.l2, own.l1, own.unit) == (total.l2, total.l1, total.unit)
+        assert np.array_equal(released(own), released(total))
+        assert np.linalg.norm(released(own)) <= 1 + 1e-5
+    assert own.scaled(2.0).alone
+    assert not own.merge(own).alone

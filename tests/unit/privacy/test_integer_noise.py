@@ -1,4 +1,4 @@
-"""What whole-number noise costs: the published bounds, computed anew, and above the truth where that can be computed."""
+"""What whole-number noise costs: the published bounds, computed anew, and above the truth where that is known."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from sordino.privacy.shares import Share, ShareDoor, honest
 
 Z, SIZE, BITS = 2.0, 1024, 20
 PARTIES = ("a", "b", "c", "d", "e", "f")
+ALL = len(PARTIES)
 
 
 def encoding(crowd=None, **changes):
@@ -33,7 +34,7 @@ def mechanism(kind, code, shares):
     return Skellam(Z, l2, l1) if kind == "skellam" else DiscreteGaussian(Z, l2, l1, shares, code.length)
 
 
-def door(kind="skellam", *, stay=len(PARTIES), code=None, count=1, txid="t", source=None, law=None):
+def door(kind="skellam", *, stay=ALL, code=None, count=1, txid="t", source=None, law=None):
     code = code or encoding(Crowd(len(PARTIES), stay))
     law = law or mechanism(kind, code, stay)
     reservation = reserved(law.event(), count=count, unit=Unit.CLIENT, txid=txid)

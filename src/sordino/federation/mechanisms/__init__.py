@@ -1,7 +1,7 @@
 """Laws of noise. A mechanism is the only door from a private sum to a public vector (`privacy.doors.Door`).
 
-The two here are continuous and are rounded to the kernel's grid. A discrete law (for secure summation over
-integers) is one more file: same protocol, draws in whole grid steps.
+`gaussian` and `laplace` are continuous and are rounded to the kernel's grid. `skellam` and `discrete_gaussian` are laws
+of whole numbers: for secure summation, drawn in shares (`privacy.shares`); at a door, in steps as fine as the grid.
 """
 
 from __future__ import annotations
