@@ -31,7 +31,8 @@ Source:
 """
 
 from sordino.federation.secure.client import STAGES, Client
-from sordino.federation.secure.messages import Advert, Consent, Masked, Message, Revealed, Sealed, Shares
+from sordino.federation.secure.framing import Message
+from sordino.federation.secure.messages import Advert, Consent, Masked, Revealed, Sealed, Shares
 from sordino.federation.secure.played import played
 from sordino.federation.secure.server import Server
 from sordino.federation.secure.terms import Terms

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.federation.secure.client import Client
-from sordino.federation.secure.messages import Message, Verify
+from sordino.federation.secure.framing import Message
+from sordino.federation.secure.messages import Verify
 from sordino.federation.secure.server import Server
 from sordino.federation.secure.terms import Terms
 

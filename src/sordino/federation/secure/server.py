@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from sordino.core.errors import EngineError
 from sordino.federation.secure import keys, masks
+from sordino.federation.secure.framing import Message
 from sordino.federation.secure.messages import (
     Advert,
     Consent,
     Masked,
-    Message,
     Revealed,
     Sealed,
     Shares,
