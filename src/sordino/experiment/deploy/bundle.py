@@ -16,9 +16,8 @@ from sordino.core import code
 APP = "sordino/federation"
 """Publisher and name, by which Flower stores the bundle."""
 
-KEYS = ("experiment", "plan")
-"""What a run may add: the experiment as text, and the digest of its plan. Signatures do not cover these; a site's own
-rules do."""
+KEYS = ("plan",)
+"""What a run may add: the digest of its plan. Signatures do not cover it; a site's own rules do."""
 
 _PYPROJECT = """\
 [project]

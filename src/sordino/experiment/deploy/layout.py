@@ -2,7 +2,7 @@
 
 OUT/federation.toml                       what it was made from
 OUT/ca.key                                signs servers; keep it off all machines
-OUT/coordinator/  coordinator.toml  ca.pem server.pem server.key  coordinator.pem (signs checkpoints)  sites/*.pub  silos/*.pub
+OUT/coordinator/  coordinator.toml  ca.pem server.pem server.key  sites/*.pub silos/*.pub  coordinator.pem, signing
 OUT/sites/NAME/   site.toml  ca.pem  node.key node.pub  silo.toml key.pem ledger.db  trusted.yaml  superexec.secret
 OUT/docker-compose.yml
 

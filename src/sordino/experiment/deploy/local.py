@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -81,6 +80,8 @@ def up(
         EngineError: Something runs already, or a process ended; all of them are stopped then.
     """
     folder = folder.resolve()
+    if not _stat(os.getpid()):
+        raise EngineError.about("deploy", "needs Linux to keep track of what it starts", "use the compose file")
     if any(part.alive for part in parts(folder)):
         raise EngineError.about("deploy", "is up already", "stop it with `sordino deploy down`", folder=str(folder))
     sign_all(folder, bundle.fab() if code is None else code)
@@ -98,11 +99,20 @@ def up(
 
 
 def _start(folder: Path, name: str, command: list[str]) -> Part:
-    with (folder / "logs" / f"{name.replace(' ', '-')}.log").open("ab") as log:
-        process = subprocess.Popen(  # noqa: S603 - our own command
-            command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
-        )
-    return Part(name, process.pid, _began(process.pid) or 0)
+    log = str(folder / "logs" / f"{name.replace(' ', '-')}.log")
+    # In a session of its own: an interrupt at the keyboard reaches `up` only, which then stops all in order.
+    pid = os.posix_spawn(
+        command[0],
+        command,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+    return Part(name, pid, _began(pid) or 0)
 
 
 def _wait_for_nodes(folder: Path, started: list[Part], end: float, say: Callable[[str], None]) -> None:

@@ -72,8 +72,8 @@ def write_site(folder: Path, name: str, *, trainer: bool) -> None:
         name: The site's.
         trainer: Whether a trainer of its own runs beside the node.
     """
-    both = 'sordino silo serve "$here" &\ntrainer=$!\ntrap \'kill "$trainer" "$node" 2>/dev/null\' EXIT INT TERM\n'
-    both += 'sordino deploy serve "$here" &\nnode=$!\nwait "$node"\n'
+    both = "node= trainer=\ntrap 'kill $node $trainer 2>/dev/null; wait' EXIT\ntrap 'exit 143' INT TERM\n"
+    both += 'sordino silo serve "$here" &\ntrainer=$!\nsordino deploy serve "$here" &\nnode=$!\nwait "$node"\n'
     _script(folder, both if trainer else 'exec sordino deploy serve "$here"\n')
     home = f"/etc/sordino/{name}"
     # The node talks to the outside and never sees the data, the ledger or the silo's key: another user's, mode 0600.

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import ssl
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -157,3 +160,24 @@ def test_a_unit_starts_what_a_script_starts(folder):
     assert "User=sordino-node" in node
     assert "LoadCredential=node.key:/etc/sordino/north/node.key" in node
     assert not (folder / "sites/south/sordino-trainer.service").exists()
+
+
+def test_a_script_starts_both_and_ends_both(folder, tmp_path):
+    programs, log = tmp_path / "bin", tmp_path / "log"
+    programs.mkdir()
+    (programs / "sordino").write_text(f'#!/bin/sh\necho "$$ $*" >> {log}\nexec sleep 60\n', encoding="utf-8")
+    (programs / "sordino").chmod(0o755)
+    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    with subprocess.Popen([folder / "sites/north/start.sh"], env=path) as script:
+        end = time.monotonic() + 20
+        while not log.exists() or len(log.read_text().splitlines()) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        script.terminate()
+        assert script.wait(10) == 143
+    lines = [line.split(" ", 1) for line in log.read_text().splitlines()]
+    north = folder / "sites/north"
+    assert sorted(words for _, words in lines) == [f"deploy serve {north}", f"silo serve {north}"]
+    for pid, _ in lines:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)

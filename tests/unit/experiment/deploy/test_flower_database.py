@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 
 import numpy as np
@@ -10,12 +9,12 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from cryptography.hazmat.primitives import serialization  # noqa: E402
-from cryptography.hazmat.primitives.asymmetric import ec  # noqa: E402
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from sordino.core.errors import ConfigError, EngineError, VerificationError  # noqa: E402
-from sordino.experiment.deploy import at_rest, bundle, flower_code, signatures  # noqa: E402
-from sordino.ledger.keys import SigningKey  # noqa: E402
+from sordino.core.errors import ConfigError, EngineError, VerificationError
+from sordino.experiment.deploy import at_rest, bundle, flower_code, signatures
+from sordino.ledger.keys import SigningKey
 
 CODE = bundle.fab()
 
@@ -165,4 +164,4 @@ def test_a_place_that_others_prepared_is_refused(tmp_path, trick):
         mine.symlink_to(tmp_path)
     with pytest.raises(VerificationError, match="own folder"):
         at_rest.place(tmp_path / "one", memory=memory)
-    assert os.listdir(memory) == [mine.name]
+    assert [path.name for path in memory.iterdir()] == [mine.name]

@@ -29,7 +29,7 @@ async def upstream(scope, receive, send):
     while message.get("more_body"):
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ConnectionError("the client went away")  # noqa: TRY003
+            raise ConnectionError("the client went away")
         pieces.append(len(message.get("body", b"")))
     seen.append({"path": scope["path"], "headers": dict(scope["headers"]), "pieces": pieces})
     await send({"type": "http.response.start", "status": 200, "headers": [(b"x-room", scope["path"].encode())]})
@@ -88,17 +88,47 @@ def test_health_passes(port, method):
 
 
 REFUSED = [
-    b"/", b"/docs", b"/openapi.json", b"/redoc", b"/v1/control/start-run", b"/v1/control/register-node",
-    b"/v1/runtime/acquire-task", b"/v1/runtime/push-messages", b"/v1/responses", b"/v1/fleet", b"/v1/fleet/",
-    b"/v1/fleet/../control/start-run", b"/v1/fleet/%2e%2e/control/start-run", b"/v1/fleet/..%2fcontrol/start-run",
-    b"/v1/fleet/..\\control/start-run", b"/v1//control/start-run", b"//v1/control/start-run", b"/v1/./control/start-run",
-    b"/v1/fleet/;/../control/start-run", b"/v1/fleet/x/../../control/start-run", b"/v1/fleet//pull-messages",
-    b"/v1/fleet/pull-messages/", b"/v1/fleet/pull-messages?x=/v1/control/start-run", b"/v1/fleet/pull%2dmessages",
-    b"/V1/FLEET/pull-messages", b"/v1/fleet/PULL-messages", b"/v1/fleet/pull-messages%00", b"/v1/fleet/pull-messages%0d%0a",
-    b"/v1/%66leet/pull-messages", b"/v1/%63ontrol/start-run", b"/v1/control%2fstart-run", b"/health/../v1/control/start-run",
-    b"/health/", b"/health?x", b"/%76%31/control/start-run", b"http://localhost/v1/control/start-run",
-    b"http://x/v1/fleet/pull-messages", b"https://x@localhost/v1/control/start-run", b"*", b"x:443",
-]  # fmt: skip
+    b"/",
+    b"/docs",
+    b"/openapi.json",
+    b"/redoc",
+    b"/v1/control/start-run",
+    b"/v1/control/register-node",
+    b"/v1/runtime/acquire-task",
+    b"/v1/runtime/push-messages",
+    b"/v1/responses",
+    b"/v1/fleet",
+    b"/v1/fleet/",
+    b"/v1/fleet/../control/start-run",
+    b"/v1/fleet/%2e%2e/control/start-run",
+    b"/v1/fleet/..%2fcontrol/start-run",
+    b"/v1/fleet/..\\control/start-run",
+    b"/v1//control/start-run",
+    b"//v1/control/start-run",
+    b"/v1/./control/start-run",
+    b"/v1/fleet/;/../control/start-run",
+    b"/v1/fleet/x/../../control/start-run",
+    b"/v1/fleet//pull-messages",
+    b"/v1/fleet/pull-messages/",
+    b"/v1/fleet/pull-messages?x=/v1/control/start-run",
+    b"/v1/fleet/pull%2dmessages",
+    b"/V1/FLEET/pull-messages",
+    b"/v1/fleet/PULL-messages",
+    b"/v1/fleet/pull-messages%00",
+    b"/v1/fleet/pull-messages%0d%0a",
+    b"/v1/%66leet/pull-messages",
+    b"/v1/%63ontrol/start-run",
+    b"/v1/control%2fstart-run",
+    b"/health/../v1/control/start-run",
+    b"/health/",
+    b"/health?x",
+    b"/%76%31/control/start-run",
+    b"http://localhost/v1/control/start-run",
+    b"http://x/v1/fleet/pull-messages",
+    b"https://x@localhost/v1/control/start-run",
+    b"*",
+    b"x:443",
+]
 
 
 @pytest.mark.parametrize("path", REFUSED)

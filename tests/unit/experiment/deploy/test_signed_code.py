@@ -82,7 +82,7 @@ def test_the_bundle_is_one_that_flower_reads_and_installs(tmp_path, monkeypatch)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     content = bundle.fab()
     settings = get_fab_config(content)["tool"]["flwr"]["app"]
-    assert settings["config"] == {"code": code.digest(), "experiment": "", "plan": ""}
+    assert settings["config"] == {"code": code.digest(), "plan": ""}
     installed = install_from_fab(content, install_dir=tmp_path, skip_prompt=True)
     assert (installed / "sordino_federation.py").exists()
 
