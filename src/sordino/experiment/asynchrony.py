@@ -1,7 +1,7 @@
 """Asynchronous rounds in the loop: which models are kept for clients still at work, and what cannot run so.
 
-round t:  the clients of its buffer started from the models of rounds v ≤ t   (a public schedule)
-each trains from its own model ──► clip ──► times s(t − v) ≤ 1 ──► sum, noise, divided by the buffer
+round t ── who is in its buffer, and started in which round v ≤ t? (a public schedule)
+        └─ each from its own model: train ──► clip ──► times s(t − v) ≤ 1 ──► sum, noise, divided by the buffer
 """
 
 from __future__ import annotations

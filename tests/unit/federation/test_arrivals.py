@@ -125,6 +125,15 @@ def test_a_schedule_over_the_cap_is_no_plan(monkeypatch):
         Buffered(size=5, per_client=2, concurrency=5).participations(10, 40)
 
 
+@pytest.mark.parametrize("key", ["exponent", "spread"])
+@pytest.mark.parametrize("value", [-0.1, 10.1, float("nan"), float("inf")])
+def test_terms_without_sense_are_refused(key, value):
+    """At most 10: weights stay above zero, and paces finite."""
+    with pytest.raises(ConfigError, match="must lie in"):
+        Buffered(size=1, per_client=1, concurrency=1, **{key: value})
+    assert Buffered(size=1, per_client=1, concurrency=1, exponent=10.0).discount(10**6) > 0
+
+
 def test_the_price_is_that_of_unsampled_gaussians():
     """k releases of multiplier z are √k/z-GDP: no amplification by arrival, whatever the population."""
     sampler = Buffered(size=10, per_client=7, concurrency=30)

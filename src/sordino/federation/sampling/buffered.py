@@ -34,9 +34,9 @@ class Buffered(Sampler):
         per_client: How often a client takes part in the whole run, at most, >= 1.
         concurrency: Clients at work at a time, >= 1.
         staleness: Weight of an update that is τ rounds old: 1, or (1 + τ)^−exponent.
-        exponent: How fast that falls, >= 0.
+        exponent: How fast that falls, in [0, 10].
         durations: Law of the time a client takes, with mean 1.
-        spread: Standard deviation of the logarithm of each client's own lasting pace, >= 0.
+        spread: Standard deviation of the logarithm of each client's own lasting pace, in [0, 10].
         seed: Of the schedule.
 
     Guarantee:
@@ -62,7 +62,10 @@ class Buffered(Sampler):
     def __post_init__(self) -> None:
         where = "sampling.buffered"
         checks.count(where, size=self.size, per_client=self.per_client, concurrency=self.concurrency)
-        checks.non_negative(where, exponent=self.exponent, spread=self.spread, seed=self.seed)
+        checks.non_negative(where, seed=self.seed)
+        for name, value in (("exponent", self.exponent), ("spread", self.spread)):
+            if not 0 <= value <= 10:  # further out, weights and paces are no numbers any more
+                raise ConfigError.about(where, "must lie in [0, 10]", **{name: value})
 
     def draw(self, population: int, round: int, source: NoiseSource) -> NDArray[np.int64]:  # noqa: A002
         del source
