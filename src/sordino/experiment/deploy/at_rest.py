@@ -11,7 +11,7 @@ import hashlib
 import os
 import sqlite3
 import stat
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from sordino.core.errors import EngineError, VerificationError
@@ -40,14 +40,15 @@ _UNDER_WAY = """SELECT count(*) FROM task WHERE finished_at IS NULL AND starting
                 AND julianday(active_until) > julianday('now')"""
 
 
-def place(folder: Path, chosen: str = "", *, memory: Path = _MEMORY) -> Path:
-    """The database of a coordinator's folder; its own folder is made.
+def place(folder: Path, chosen: str = "", *, memory: Path = _MEMORY, make: bool = False) -> Path:
+    """The database of a coordinator's folder, which need not be there yet.
 
     Args:
         folder: The coordinator's.
         chosen: A path of the operator's choice, from the coordinator's folder on; empty: in memory, if there is a
             tmpfs, or else in `state/`.
         memory: The tmpfs.
+        make: Whether to make the folder that it lies in.
 
     Raises:
         VerificationError: Somebody else holds that place.
@@ -59,7 +60,10 @@ def place(folder: Path, chosen: str = "", *, memory: Path = _MEMORY) -> Path:
         path = memory / f"sordino-{os.geteuid()}-{name}" / "superlink.db"
     else:
         path = folder / "state" / "superlink.db"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if make:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.path.lexists(path.parent):
+        return path
     found = path.parent.lstat()
     if not chosen and (not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077):
         raise VerificationError.about("database", "is not this user's own folder", "remove it", folder=str(path.parent))
@@ -110,4 +114,5 @@ def remove(database: Path) -> None:
     for path in files(database):
         path.unlink(missing_ok=True)
     if database.parent.parent == _MEMORY:
-        database.parent.rmdir()
+        with suppress(FileNotFoundError):
+            database.parent.rmdir()

@@ -75,7 +75,7 @@ def coordinator(folder: Path, code: bytes) -> Iterator[str]:
     if not signed:
         yield problem or "signatures/: nobody has signed the code that runs here; see `sordino deploy sign`"
     if _answers("localhost", mine.port, folder / "ca.pem")[0] is None:
-        yield from (f"port {at}: is taken by another program" for at in (mine.port, mine.inside) if _taken(at))
+        yield from (f"port {at}: is taken by another program" for at in (mine.port, mine.inside) if taken(at))
 
 
 def site(folder: Path) -> Iterator[str]:
@@ -170,7 +170,8 @@ def _answers(host: str, number: int, authority: Path) -> tuple[dt.datetime | Non
     return email.utils.parsedate_to_datetime(date), ""
 
 
-def _taken(number: int) -> bool:
+def taken(number: int) -> bool:
+    """Whether another program listens on a port of loopback."""
     try:
         socket.create_server(("127.0.0.1", number)).close()
     except OSError:

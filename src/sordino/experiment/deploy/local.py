@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sordino.core.errors import EngineError
-from sordino.experiment.deploy import at_rest, bundle, flower_code, layout, processes, signatures
+from sordino.experiment.deploy import at_rest, bundle, checking, flower_code, layout, processes, signatures
 from sordino.ledger.keys import SigningKey
 from sordino.ledger.rules import read_rules
 from sordino.ledger.silo import FILE as RULES
@@ -57,6 +57,13 @@ def commands(folder: Path) -> dict[str, list[str]]:
     return found
 
 
+def ports(folder: Path) -> dict[str, int]:
+    """The ports of loopback that are used, by who uses them."""
+    mine = layout.read_coordinator(folder / "coordinator")
+    nodes = {f"{name}'s node": layout.read_site(at).port for name, at in layout.site_folders(folder).items()}
+    return {"the coordinator": mine.port, "its own run": mine.inside, **nodes}
+
+
 def sign_all(folder: Path, code: bytes) -> None:
     """Sign code with every site's own key, as only someone who holds all folders can: for a try."""
     for name, at in layout.site_folders(folder).items():
@@ -84,6 +91,9 @@ def up(
         raise EngineError.about("deploy", "needs Linux to keep track of what it starts", "use the compose file")
     if any(part.alive for part in parts(folder)):
         raise EngineError.about("deploy", "is up already", "stop it with `sordino deploy down`", folder=str(folder))
+    for name, number in ports(folder).items():
+        if checking.taken(number):
+            raise EngineError.about("deploy", f"is taken by another program, but {name} needs it", port=number)
     sign_all(folder, bundle.fab() if code is None else code)
     (folder / "logs").mkdir(exist_ok=True)
     started: list[Part] = []

@@ -94,7 +94,7 @@ def site_keys(folder: Path) -> dict[str, bytes]:
 async def coordinate(folder: Path, mine: CoordinatorFile, listen: str = "") -> None:
     """Run a coordinator's server on its two ports until a signal comes."""
     os.environ.update(environment(folder, telemetry=mine.telemetry))
-    database = at_rest.place(folder, mine.database)
+    database = at_rest.place(folder, mine.database, make=True)
     os.umask(0o077)  # the database holds updates
     with flower_code.state(database) as opened:
         flower_code.register(opened, site_keys(folder))

@@ -146,6 +146,8 @@ def test_by_default_the_database_lies_in_memory_in_a_folder_of_one_s_own(tmp_pat
     memory.mkdir()
     path = at_rest.place(tmp_path / "one", memory=memory)
     assert path.parent.parent == memory
+    assert not path.parent.exists()  # asking leaves nothing behind
+    assert at_rest.place(tmp_path / "one", memory=memory, make=True) == path
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert at_rest.place(tmp_path / "two", memory=memory) != path
     assert at_rest.place(tmp_path / "one", memory=tmp_path / "none") == tmp_path / "one/state/superlink.db"
@@ -156,12 +158,14 @@ def test_by_default_the_database_lies_in_memory_in_a_folder_of_one_s_own(tmp_pat
 def test_a_place_that_others_prepared_is_refused(tmp_path, trick):
     memory = tmp_path / "shm"
     memory.mkdir()
-    mine = at_rest.place(tmp_path / "one", memory=memory).parent
+    mine = at_rest.place(tmp_path / "one", memory=memory, make=True).parent
     if trick == "open":
         mine.chmod(0o777)
     else:
         mine.rmdir()
         mine.symlink_to(tmp_path)
+    with pytest.raises(VerificationError, match="own folder"):
+        at_rest.place(tmp_path / "one", memory=memory, make=True)
     with pytest.raises(VerificationError, match="own folder"):
         at_rest.place(tmp_path / "one", memory=memory)
     assert [path.name for path in memory.iterdir()] == [mine.name]
