@@ -138,6 +138,26 @@ def sign(folder: Path, *, key: Path | None, out: Path) -> None:
     click.echo(f"{mine.name} signed {bundle.digest(code)}: {out}")
 
 
+@command.command("renew")
+@_FOLDER
+@click.option("--days", default=365, show_default=True, help="For how many days it holds.")
+def renew(folder: Path, *, days: int) -> None:
+    """Make the coordinator's certificate anew. It needs ca.key; sites need nothing new. Start the coordinator again.
+
+    FOLDER is the one that `init` wrote.
+
+    \b
+    Examples:
+      sordino deploy renew fed --days 365
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
+    from sordino.core import checks
+    from sordino.experiment.deploy import layout
+
+    checks.count("deploy", days=days)
+    layout.renew(folder, days)
+    click.echo(f"new: {folder / 'coordinator/server.pem'}, for {days} days")
+
+
 @command.command("serve")
 @_FOLDER
 @click.option("--superlink", default="", metavar="HOST:PORT", help="Where the coordinator is, if not as in site.toml.")

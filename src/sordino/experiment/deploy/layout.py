@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from sordino.core import checks, tables
 from sordino.core.errors import ConfigError
 from sordino.experiment.deploy import certificates, federation, services, signatures
-from sordino.experiment.deploy.federation import Federation, Isolation, Site
+from sordino.experiment.deploy.federation import Coordinator, Federation, Isolation, Site
 from sordino.ledger.account import Account
 from sordino.ledger.enrolment import enrol
 from sordino.ledger.keys import SigningKey, VerifyKey
@@ -155,6 +155,25 @@ def write(plan: Federation, out: Path) -> dict[str, VerifyKey]:
     return keys
 
 
+def renew(out: Path, days: int) -> None:
+    """Make a coordinator's certificate and its key anew, by the same authority; sites need nothing new.
+
+    Args:
+        out: A federation's folder, with `ca.key` in it.
+        days: For how many days it holds.
+    """
+    plan, room = federation.read(out / federation.FILE), out / "coordinator"
+    with tempfile.TemporaryDirectory(dir=room) as draft:
+        hosts = _hosts(plan.coordinator)
+        certificates.make_server(hosts, days, room / "ca.pem", out / "ca.key", Path(draft))
+        for name in ("server.key", "server.pem"):
+            (Path(draft) / name).replace(room / name)
+
+
+def _hosts(where: Coordinator) -> list[str]:
+    return [where.host, *where.names, "coordinator"]  # the last one is its name among containers
+
+
 def _write(plan: Federation, out: Path) -> dict[str, VerifyKey]:
     (out / federation.FILE).write_text(_federation_text(plan), encoding="utf-8")
     room = out / "coordinator"
@@ -162,9 +181,7 @@ def _write(plan: Federation, out: Path) -> dict[str, VerifyKey]:
         folder.mkdir(mode=0o700, parents=True)
     certificates.make_authority(plan.name, room / "ca.pem", out / "ca.key")
     where = plan.coordinator
-    certificates.make_server(
-        [where.host, *where.names, "coordinator"], where.days, room / "ca.pem", out / "ca.key", room
-    )
+    certificates.make_server(_hosts(where), where.days, room / "ca.pem", out / "ca.key", room)
     key = SigningKey.generate(f"{plan.name}-coordinator")
     key.save(room / "coordinator.pem")
     mine = CoordinatorFile(

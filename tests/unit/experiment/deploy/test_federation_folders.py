@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from sordino.core.errors import ConfigError
+from sordino.core.errors import ConfigError, VerificationError
 from sordino.experiment.deploy import certificates, federation, layout, services
 from sordino.experiment.deploy.federation import Coordinator, Federation, Site
 from sordino.ledger.keys import SigningKey
@@ -95,6 +96,19 @@ def test_sites_refuse_another_name_and_another_authority(folder, plan, tmp_path)
     layout.write(plan, tmp_path / "other")
     with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
         handshake(*contexts(folder, tmp_path / "other/sites/north/ca.pem"), "localhost")
+
+
+def test_a_renewed_certificate_is_accepted_by_the_same_sites(folder):
+    before = (folder / "coordinator/server.key").read_bytes()
+    layout.renew(folder, 700)
+    assert (folder / "coordinator/server.key").read_bytes() != before
+    assert (folder / "coordinator/server.key").stat().st_mode & 0o777 == 0o600
+    in_a_year = dt.datetime.now(dt.UTC) + dt.timedelta(days=365)
+    certificates.check_server(folder / "coordinator", "hub.example.org", now=in_a_year)
+    handshake(*contexts(folder, folder / "sites/north/ca.pem"), "hub.example.org")
+    (folder / "ca.key").unlink()
+    with pytest.raises(VerificationError, match=r"ca\.key"):
+        layout.renew(folder, 700)
 
 
 def test_nothing_is_written_where_something_is(folder, plan):
