@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from flwr.supercore.runtime import RuntimeHttpClient
 
 SECRET = "superexec.secret"  # noqa: S105 - the file's name
-POLL_S = 0.1
+POLL_S, IDLE_S, BUSY_S = 0.05, 0.5, 30.0
+"""How often the node is asked while there is work, and when there was none for longer than `BUSY_S`."""
 
 
 def work(folder: Path, port: int, answering: Answering, ending: threading.Event, say: Callable[[str], None]) -> None:
@@ -41,7 +43,7 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
 
     from sordino.experiment.flower_app import client_app
 
-    app, there = client_app(answering), True
+    app, there, worked = client_app(answering), True, 0.0
     address = f"127.0.0.1:{port}"
     secret = (folder / SECRET).read_bytes().strip() if (folder / SECRET).exists() else b""
     client = _client(address, _asking(secret))
@@ -54,13 +56,14 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
                 there = True
                 if offer.HasField("task") and offer.token:
                     do(address, offer.token, app)
+                    worked = time.monotonic()
                     continue
             except httpx.HTTPError as problem:
                 if there:
                     say(f"no work from the node at {address}: {type(problem).__name__}")
                 there = False
                 ending.wait(1.0)
-            ending.wait(POLL_S)
+            ending.wait(POLL_S if time.monotonic() - worked < BUSY_S else IDLE_S)
     finally:
         client.close()
 

@@ -103,11 +103,13 @@ class GridPost:
 
     Args:
         grid: Flower's, or one of this process.
-        poll: How often it is asked for answers, in seconds. Flower's own way to wait asks every three.
+        poll: How soon it is asked for answers, in seconds, and then less and less often.
+        seldom: How often at least. Flower's own way to wait asks every three seconds.
     """
 
     grid: Grid
-    poll: float = 0.1
+    poll: float = 0.05
+    seldom: float = 1.0
 
     def present(self) -> tuple[str, ...]:
         return tuple(str(node) for node in self.grid.get_node_ids())
@@ -120,14 +122,15 @@ class GridPost:
             if address in online:  # to any other, Flower would keep the message until it is back
                 message = message_of(letter, MessageType.QUERY, int(address), timeout)
                 sent.update(dict.fromkeys(self.grid.push_messages([message]), address))
-        end = time.monotonic() + timeout
+        end, pause = time.monotonic() + timeout, self.poll
         while sent and time.monotonic() < end:
             for reply in self.grid.pull_messages(list(sent)):
                 address = sent.pop(reply.metadata.reply_to_message_id, "")
                 if address:
                     yield address, letter_of(reply)
             if sent:
-                time.sleep(self.poll)
+                time.sleep(pause)
+                pause = min(1.2 * pause, self.seldom)
 
 
 def message_of(letter: Letter, kind: str, node: int, ttl: float) -> Message:
