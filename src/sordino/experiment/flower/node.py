@@ -40,7 +40,7 @@ def main() -> None:
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
-    start_client_internal.time = Sleeps()  # type: ignore[assignment]
+    start_client_internal.time = Sleeps()  # type: ignore[assignment, attr-defined]
     flower_supernode()
 
 

@@ -68,7 +68,8 @@ class Roll:
         Raises:
             EngineError: Some have not within `wait` seconds.
         """
-        missing, found, end = set(names), {}, time.monotonic() + wait
+        missing, end = set(names), time.monotonic() + wait
+        found: dict[str, Greeting] = {}
         while missing:
             answered = self.greet(missing, run, origin)
             found |= answered

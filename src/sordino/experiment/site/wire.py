@@ -50,7 +50,7 @@ def send(line: socket.socket, letter: Letter) -> None:
         head |= {"shape": list(vector.shape), "type": str(vector.dtype)}
     text = json.dumps(head).encode()
     line.sendall(struct.pack(">Q", len(text)) + text)
-    content = b"" if vector is None else memoryview(np.ascontiguousarray(vector)).cast("B")
+    content = b"" if vector is None else np.ascontiguousarray(vector).data.cast("B")
     line.sendall(struct.pack(">Q", len(content)))
     line.sendall(content)
 
