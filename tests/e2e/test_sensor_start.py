@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from sordino.audit.sensor.full import audit
 from sordino.audit.sensor.report import Measured, Report
 from sordino.audit.sensor.start import ALPHA, require
 from sordino.core.errors import BreakerOpen, PrivacyError
+from sordino.experiment import released_metrics
 from sordino.experiment.audits.opening import open_run
-from sordino.experiment.audits.sensor import RunStep, at_start, found
+from sordino.experiment.audits.sensor import RunStep, at_start, found, noises_of
 from sordino.experiment.build import build
 from sordino.federation.mechanisms.gaussian import Gaussian
+from sordino.federation.mechanisms.laplace import Laplace
 from sordino.federation.pipeline import Pipeline
 from sordino.local.clipping import Clip, Clipped, bookkeeping
 from sordino.local.clipping.auto import Auto
@@ -92,6 +95,99 @@ def test_groups_are_held_to_shares_of_their_own(tiered, monkeypatch):
     monkeypatch.setattr(_pools, "Clip", lambda norm, unit, rule: Clip(0.3, unit, rule))
     with pytest.raises(PrivacyError, match="is not the noise that is charged"):
         at_start(parts)
+
+
+OWN = ("records", "side by side", "zeroth order", "clients at their silo")
+
+
+def with_noises(table, name, noises):
+    """A run whose silos have noises of their own, as budgets of their own make them."""
+    own = setup(table, name)
+    accounts = tuple(
+        replace(account, noise_multiplier=noises[i % len(noises)]) for i, account in enumerate(own.plan.accounts)
+    )
+    return replace(own, plan=replace(own.plan, accounts=accounts))
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_noise_of_silos_with_budgets_of_their_own_is_driven(table, monkeypatch, name):
+    """
+    Sound silos pass; where those with the least noise, or those with the most, draw half of it, the run is stopped.
+    """
+    own, sound = with_noises(table, name, [1.5, 0.8]), Gaussian.draw
+    assert at_start(own).failed == ()
+
+    for faulty in (0.8, 1.5):
+
+        def draw(self, source, permit, scale, size, faulty=faulty):
+            wrong = np.isclose(self.noise_multiplier, faulty)
+            return sound(self, source, permit, scale, size) / (2 if wrong else 1)
+
+        monkeypatch.setattr(Gaussian, "draw", draw)
+        assert any("noise" in check.name for check in at_start(own).failed)
+
+
+def test_more_noises_than_can_be_driven_are_driven_from_end_to_end(table):
+    """
+    Hundreds of silos with budgets of their own: the smallest and the largest are always there.
+    """
+    own = setup(table, "records")
+    accounts = tuple(replace(own.plan.accounts[0], noise_multiplier=1.0 + i) for i in range(100))
+    noises = noises_of(replace(own, plan=replace(own.plan, accounts=accounts)))
+
+    assert (len(noises), noises[0], noises[-1]) == (8, 1.0, 100.0)
+
+
+FIGURES = {
+    "laplace": "evaluation.release={ epsilon = 0.5, loss = 3.0 }",
+    "gaussian": "evaluation.release={ noise_multiplier = 2.0, loss = 3.0 }",
+    "accuracy alone": "evaluation.release={ epsilon = 0.5 }",
+}
+
+
+def half_of_figures_noise(patch):
+    sound = Laplace.scale
+    patch.setattr(Laplace, "scale", lambda self, l2, l1: sound(self, l2, l1) / 2)
+
+
+def figures_drawn_once(patch):
+    sound, kept = released_metrics.drawn, {}
+
+    def drawn(setup, asked, model, charge):
+        return kept.setdefault(str((asked, charge.txid)), sound(setup, asked, model, charge))
+
+    patch.setattr(released_metrics, "drawn", drawn)
+
+
+def figures_without_a_bound(patch):
+    def bounded(rows, unit, asked):
+        l1, l2 = released_metrics.bounds(asked)
+        return certify(3 * rows.sum(0), unit=unit, l2=l2, l1=l1)
+
+    patch.setattr(released_metrics, "bounded", bounded)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_release_of_figures_is_driven(table, name):
+    """
+    A sound release passes; nothing else changes what the report holds.
+    """
+    plan, population = planned(table, "local.clip=0.3", FIGURES[name])
+    report = at_start(build(plan, population).setup)
+
+    assert report.failed == ()
+
+
+@pytest.mark.parametrize("fault", [half_of_figures_noise, figures_drawn_once, figures_without_a_bound])
+def test_a_broken_release_of_figures_stops_the_run(table, monkeypatch, fault):
+    """
+    Steps have Gaussian noise here, so that what fails is the figures' own.
+    """
+    plan, population = planned(table, "local.clip=0.3", FIGURES["laplace"])
+    own = build(plan, population).setup
+    fault(monkeypatch)
+
+    assert any("of released figures" in check.says for check in at_start(own).failed)
 
 
 def test_nothing_private_nothing_driven(table):

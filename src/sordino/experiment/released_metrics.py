@@ -113,7 +113,7 @@ def release(setup: Setup, books: Books, run: str, model: Vector) -> Released | N
             charge = books.reserve(name_of(run), setup.experiment.count, lines(setup), purpose="metric")
         except Lost:
             return None
-        vectors = _drawn(setup, asked, model, charge)
+        vectors = drawn(setup, asked, model, charge)
         books.commit(charge, vectors.tobytes())
     std = noise_std(asked, setup.plan.adjacency)
     names = setup.population.names
@@ -174,7 +174,8 @@ def rows_of(
     return np.concatenate([table - 0.5, np.ones((len(table), 1))], axis=1)
 
 
-def _drawn(setup: Setup, asked: MetricRelease, model: Vector, charge: Reservation | None) -> NDArray[np.float32]:
+def drawn(setup: Setup, asked: MetricRelease, model: Vector, charge: Reservation | None) -> NDArray[np.float32]:
+    """Every silo's noised sum under a charge. Shape (silos, 2 or 3)."""
     from sordino.experiment.settings.setup import paid
 
     setup.layout.restore(setup.module, model)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,15 @@ RELATIVES = ("silos", "restart")
 
 
 def audit(
-    step: Step, *, alpha: float = 1e-3, seed: int = 0, rows: int = 400, groups: int = 2, steps: int = 60
+    step: Step,
+    *,
+    alpha: float = 1e-3,
+    seed: int = 0,
+    rows: int = 400,
+    groups: int = 2,
+    steps: int = 60,
+    others: Sequence[Step] = (),
+    more: Iterable[Measured] = (),
 ) -> Report:
     """Drive a step and check everything.
 
@@ -51,13 +59,17 @@ def audit(
             eight, a fifth in four; 1.2 q and a clip of 1.005 C both see always.
         groups: Parameter groups.
         steps: Releases of each of the three runs.
+        others: Steps whose noise is looked at as well: of silos with noise of their own.
+        more: What was measured beside the step.
     """
     start = time.process_time()
     declared = step.declared
     often = min(declared.rates) > 0.5 and declared.size is None
     world = World.made(rows, groups, seed, rows // 8 if often else rows // 5 if declared.costly else None)
     quiet = QUIET * min(declared.shares)
-    measured: list[Measured] = []
+    measured = list(more)
+    for each in others:
+        measured += of_loud(each.iterates(world, steps, LOUD[0], seed), world, declared, LOUD[0])
     pooled = []
     for i, multiplier in enumerate((*LOUD, quiet)):
         iterates = step.iterates(world, steps, multiplier, seed + i)

@@ -11,7 +11,7 @@ what was right an hour ago may have been patched since.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -64,13 +64,17 @@ JOINING = 6
 """Canaries that join a step, about."""
 
 
-def start(step: Step, noise_multiplier: float, seed: int = 0) -> Report:
+def start(
+    step: Step, noise_multiplier: float, seed: int = 0, *, others: Sequence[Step] = (), more: Iterable[Measured] = ()
+) -> Report:
     """Drive a run's step in short.
 
     Args:
         step: The run's own.
         noise_multiplier: The run's own, at which the noise is looked at.
         seed: Of the world.
+        others: Steps whose noise is looked at in place of the run's: of silos with noise of their own.
+        more: What was measured beside the step.
 
     Guarantee:
         A sound step fails with probability `ALPHA` at most.
@@ -78,7 +82,10 @@ def start(step: Step, noise_multiplier: float, seed: int = 0) -> Report:
     begun = time.process_time()
     declared = step.declared
     world = World.made(ROWS, GROUPS, seed, canaries_for(declared))
-    measured = [*_loud(step.iterates(world, STEPS, noise_multiplier, seed), world, declared, noise_multiplier)]
+    measured = list(more)
+    for each in others or (step,):
+        released = each.iterates(world, STEPS, noise_multiplier, seed)
+        measured += _loud(released, world, declared, noise_multiplier)
     quiet = QUIET * min(declared.shares)
     odd = world.with_odd(ODD)
     iterates = with_odd(step, odd, STEPS, quiet, seed + 1)
@@ -92,21 +99,26 @@ def canaries_for(declared: Declared) -> int:
     return int(min(30, max(8, JOINING / rate)))
 
 
-def start_slopes(step: Slopes, noise_multiplier: float) -> Report:
+def start_slopes(step: Slopes, noise_multipliers: Sequence[float], *, more: Iterable[Measured] = ()) -> Report:
     """The short form for steps that release a few slopes instead of a gradient: no rows can be told apart in them.
 
     Noise is looked at where no record has a slope, and the bound where one record's are far too long and another's are
     not finite.
+
+    Args:
+        step: The run's own.
+        noise_multipliers: The run's own, of which silos may have several.
+        more: What was measured beside the step.
 
     Guarantee:
         As `start`.
     """
     begun = time.process_time()
     declared, steps = step.declared, max(STEPS, SLOPES // step.directions)
-    z = noise.over_std(
-        step.slopes((0.0,), steps, noise_multiplier), np.arange(step.directions), declared, noise_multiplier
-    )
-    measured = [noise.scale(z), noise.law(z), noise.every_coordinate(z), noise.lattice(z)]
+    measured = list(more)
+    for multiplier in noise_multipliers:
+        z = noise.over_std(step.slopes((0.0,), steps, multiplier), np.arange(step.directions), declared, multiplier)
+        measured += [noise.scale(z), noise.law(z), noise.every_coordinate(z), noise.lattice(z)]
     found = step.slopes((1e3, float("nan")), STEPS, QUIET)
     if np.isfinite(found).all():
         order = 1 if declared.noise == "laplace" else 2

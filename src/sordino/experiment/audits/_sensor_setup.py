@@ -150,7 +150,9 @@ def clip_of_clients(experiment: Experiment) -> float:
     return float(bound.l2 or 1.0)
 
 
-def setup_of(setup: Setup, experiment: Experiment, world: World, lengths: Floats, noise_multiplier: float) -> Setup:
+def setup_of(
+    setup: Setup, experiment: Experiment, world: World, lengths: Floats, noise_multipliers: tuple[float, ...]
+) -> Setup:
     """The run's setup over a world.
 
     Args:
@@ -158,7 +160,7 @@ def setup_of(setup: Setup, experiment: Experiment, world: World, lengths: Floats
         experiment: At the sensor's scale.
         world: The canaries.
         lengths: Of each canary's gradient.
-        noise_multiplier: Of every account.
+        noise_multipliers: Of the silos' accounts, in turns.
     """
     from sordino.audit.sensor.rows import SensorRows
     from sordino.local.clipping.auto import Auto
@@ -170,7 +172,7 @@ def setup_of(setup: Setup, experiment: Experiment, world: World, lengths: Floats
     plan = replace(
         setup.plan,
         experiment=experiment,
-        accounts=accounts_of(experiment, population, noise_multiplier),
+        accounts=accounts_of(experiment, population, noise_multipliers),
         weights=(1 / len(population),) * len(population),
         parameters=world.rows * world.groups,
         clients=population.names,
@@ -214,11 +216,14 @@ def population_of(kind: Kind, world: World, lengths: Floats) -> Population:
     return Population(train, train, units, InputSpec((world.rows,), classes=2), public=True, source="sensor rows")
 
 
-def accounts_of(experiment: Experiment, population: Population, noise_multiplier: float) -> tuple[AccountPlan, ...]:
+def accounts_of(
+    experiment: Experiment, population: Population, noise_multipliers: tuple[float, ...]
+) -> tuple[AccountPlan, ...]:
     """Who pays in a rehearsal: nobody, under the names that the run's kind of accounts would have."""
 
     def one(name: str, client: int | None, group: str | None = None) -> AccountPlan:
-        return AccountPlan(name, client, 1, math.inf, noise_multiplier, 0, (), None, group)
+        own = noise_multipliers[(client or 0) % len(noise_multipliers)]
+        return AccountPlan(name, client, 1, math.inf, own, 0, (), None, group)
 
     if experiment.privacy.unit is Unit.CLIENT and not paying.sampler_of(experiment).public:
         return (one(paying.CLIENTS, None),)

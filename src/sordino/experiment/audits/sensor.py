@@ -20,12 +20,13 @@ from sordino.audit.sensor.finding import NAME, finding
 from sordino.audit.sensor.full import audit
 from sordino.audit.sensor.report import Report
 from sordino.audit.sensor.rounds import LAWS
-from sordino.audit.sensor.start import start, start_slopes
+from sordino.audit.sensor.start import STEPS, start, start_slopes
 from sordino.audit.sensor.watching import Watching, sums
 from sordino.audit.sensor.world import Declared, Floats, World
 from sordino.core.errors import PrivacyError
 from sordino.core.registry import single
 from sordino.core.types import NoiseAt, RoundPlan, Update, Vector
+from sordino.experiment.audits import _sensor_figures as figures
 from sordino.experiment.audits import _sensor_setup as scaled
 from sordino.experiment.audits._audited import Audited
 from sordino.experiment.audits._sensor_setup import Kind
@@ -42,6 +43,12 @@ from sordino.privacy.permits import Line, Reservation
 ROUNDS = 2
 """Rounds of a drive whose steps are releases: noise must be fresh within and across rounds."""
 
+MOST = 8
+"""Different noises that are driven: a federation may have as many as it has silos."""
+
+FIGURES = 400
+"""Releases of figures in the full audit."""
+
 LONGER = 1e3
 """Clients' updates are so much longer than asked for, since an adaptive clip grows while it is watched."""
 
@@ -52,9 +59,12 @@ class RunStep:
 
     Args:
         setup: The run's fixed parts, built as for the run.
+        relative: Noise of the sensor's silos over the asked multiplier, in turns, ≥ 1. What they release is divided
+            by it: all noise is then the asked one, and canaries count less.
     """
 
     setup: Setup
+    relative: tuple[float, ...] = (1.0,)
 
     @cached_property
     def kind(self) -> Kind:
@@ -106,7 +116,11 @@ class RunStep:
         seen = np.stack(watching.seen).reshape(*axes, -1)
         paths = seen.swapaxes(1, 2) if setup.twin is not None else seen
         momentum = setup.experiment.local.momentum
-        found = [sums(path, lr, expected, momentum) for of_round in paths for path in of_round]
+        found = [
+            sums(path, lr, expected, momentum) / self.relative[silo % len(self.relative)]
+            for of_round in paths
+            for silo, path in enumerate(of_round)
+        ]
         return _shaped(np.concatenate(found)[:steps] / clip, world)
 
     def _rounds_of_silos(self, world: World, steps: int, noise_multiplier: float, name: str) -> Floats:
@@ -131,6 +145,8 @@ class RunStep:
         listening = Listening(setup.engine)
         _looped(replace(setup, engine=listening), name)
         heard = np.stack(listening.heard[:steps]).astype(np.float64)
+        clients = np.arange(len(heard)) % world.canaries
+        heard /= np.array(self.relative)[clients % len(self.relative), None]
         return _shaped(-heard / self._bound(setup.pipeline()), world)
 
     def _bound(self, pipeline: Pipeline) -> float:
@@ -143,16 +159,18 @@ class RunStep:
         """The setup, its step size, its clip, and how many contributions it declares to expect in a step."""
         declared = self.declared
         units = float((declared.rate(world.canaries) * declared.share(world.canaries)).sum())
-        experiment = scaled.changed(self.setup.experiment, noise_multiplier, units, rounds, steps)
+        noises = tuple(noise_multiplier * more for more in self.relative)
+        experiment = scaled.changed(self.setup.experiment, max(noises), units, rounds, steps)
         clip = cast("float", experiment.local.clip)
-        setup = scaled.setup_of(self.setup, experiment, world, world.lengths(clip), noise_multiplier)
+        setup = scaled.setup_of(self.setup, experiment, world, world.lengths(clip), noises)
         return setup, experiment.local.step_size, clip, units
 
     def _of_clients(self, world: World, noise_multiplier: float, rounds: int) -> tuple[Setup, float]:
-        experiment = scaled.changed(self.setup.experiment, noise_multiplier, 1.0, rounds, 1)
+        noises = tuple(noise_multiplier * more for more in self.relative)
+        experiment = scaled.changed(self.setup.experiment, max(noises), 1.0, rounds, 1)
         clip = scaled.clip_of_clients(experiment)
         lengths = np.where(world.loud, world.gains, 10.0) * (LONGER * clip / experiment.local.step_size)
-        return scaled.setup_of(self.setup, experiment, world, lengths, noise_multiplier), clip
+        return scaled.setup_of(self.setup, experiment, world, lengths, noises), clip
 
 
 @dataclass(frozen=True)
@@ -180,7 +198,7 @@ class RunSlopes:
         units = len(gains) * self.declared.rates[0]
         experiment = scaled.changed(self.setup.experiment, noise_multiplier, units, 1, -(-steps // scaled.SILOS))
         clip = cast("float", experiment.local.clip)
-        setup = scaled.setup_of(self.setup, experiment, world, world.lengths(clip), noise_multiplier)
+        setup = scaled.setup_of(self.setup, experiment, world, world.lengths(clip), (noise_multiplier,))
         listening = Listening(setup.engine)
         _looped(replace(setup, engine=listening), f"slopes/{noise_multiplier:g}")
         # A message is a silo's slopes over its expected batch, times its weight.
@@ -192,9 +210,22 @@ def at_start(setup: Setup) -> Report | None:
     """The short form on a run that is about to start; None where nothing is private or its steps cannot be driven."""
     if not setup.plan.private:
         return None
-    multiplier = setup.plan.accounts[0].noise_multiplier
-    gradients = scaled.releases_gradients(setup.plan)
-    return start(RunStep(setup), multiplier) if gradients else start_slopes(RunSlopes(setup), multiplier)
+    noises, more = noises_of(setup), figures.measured(setup, STEPS)
+    if not scaled.releases_gradients(setup.plan):
+        return start_slopes(RunSlopes(setup), sorted({noises[0], noises[-1]}), more=more)
+    return start(RunStep(setup), noises[0], others=_pairs(setup), more=more)
+
+
+def noises_of(setup: Setup) -> list[float]:
+    """The distinct noise multipliers of a run's accounts, smallest first: all of them, or `MOST` from end to end."""
+    distinct = sorted({account.noise_multiplier for account in setup.plan.accounts})
+    return [distinct[i] for i in np.unique(np.linspace(0, len(distinct) - 1, min(MOST, len(distinct))).astype(int))]
+
+
+def _pairs(setup: Setup) -> list[RunStep]:
+    """Steps in which a silo with the least noise and one with more of it train in the same rounds."""
+    least, *larger = noises_of(setup)
+    return [RunStep(setup, (1.0, noise / least)) for noise in larger]
 
 
 def report(audited: Audited, *, alpha: float = 1e-3) -> Report | None:
@@ -203,8 +234,10 @@ def report(audited: Audited, *, alpha: float = 1e-3) -> Report | None:
         return None
     step = RunStep(audited.built.setup)
     # Every canary is a client that trains: fewer of them, and fewer rounds.
-    sizes = {"rows": 100, "steps": 40} if step.kind.clients else {}
-    return audit(step, alpha=alpha, seed=audited.seed, **sizes)
+    sizes: dict[str, int] = {"rows": 100, "steps": 40} if step.kind.clients else {}
+    others = _pairs(step.setup)
+    more = figures.measured(step.setup, FIGURES)
+    return audit(step, alpha=alpha, seed=audited.seed, others=others, more=more, **sizes)
 
 
 def found(audited: Audited) -> Finding:
