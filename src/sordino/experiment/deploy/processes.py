@@ -35,6 +35,9 @@ def environment(folder: Path, *, telemetry: bool, given: Mapping[str, str] = os.
     """The variables of a process of Flower: its own home, nothing reported, nothing installed at run time."""
     switches = {"FLWR_DISABLE_UPDATE_CHECK": "0" if telemetry else "1", "FLWR_TELEMETRY_ENABLED": str(int(telemetry))}
     home = given.get("FLWR_HOME", str(folder.resolve() / "flower"))
+    # A site's proxy may lead to the coordinator; what stays on this machine must not go through it.
+    direct = ",".join(filter(None, [given.get("no_proxy", given.get("NO_PROXY", "")), "localhost", _LOOPBACK]))
+    switches |= {"no_proxy": direct, "NO_PROXY": direct}
     return {**given, **switches, "FLWR_HOME": home, "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
 
 

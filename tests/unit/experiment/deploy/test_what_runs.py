@@ -67,10 +67,14 @@ def test_flower_reports_nothing_and_installs_nothing_unless_told(folder):
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "no_proxy": "localhost,127.0.0.1",
+        "NO_PROXY": "localhost,127.0.0.1",
     }
     told = processes.environment(
         folder, telemetry=True, given={"FLWR_TELEMETRY_ENABLED": "0", "FLWR_HOME": "/elsewhere"}
     )
+    behind = processes.environment(folder, telemetry=False, given={"NO_PROXY": "a.example", "HTTPS_PROXY": "http://p"})
+    assert (behind["no_proxy"], behind["HTTPS_PROXY"]) == ("a.example,localhost,127.0.0.1", "http://p")
     assert (told["FLWR_TELEMETRY_ENABLED"], told["FLWR_HOME"]) == ("1", "/elsewhere")
 
 
