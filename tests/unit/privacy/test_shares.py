@@ -10,10 +10,13 @@ import pytest
 from tiny_door import reserved
 
 from sordino.core.errors import PrivacyError
+from sordino.core.seeds import stream
 from sordino.core.types import Unit
 from sordino.federation.mechanisms.discrete_gaussian import DiscreteGaussian
 from sordino.federation.mechanisms.skellam import Skellam
+from sordino.federation.secure import Client, Terms, played
 from sordino.federation.secure.encoding import Crowd, Encoding
+from sordino.ledger.keys import SigningKey
 from sordino.privacy import events
 from sordino.privacy.kernel import Private, certify
 from sordino.privacy.noise import SeededNoise, SystemNoise
@@ -215,3 +218,26 @@ def test_nobody_honest_is_refused(terms):
     """One line."""
     with pytest.raises(PrivacyError, match="nobody whose noise is secret"):
         honest(*terms)
+
+
+def test_shares_through_a_real_secure_sum():
+    """Five of six stay, one tells its noise: the opened sum is theirs with the planned noise, and never without."""
+    stay = honest(6, 5, 1 / 6)
+    code = encoding(Crowd(len(PARTIES), stay)).at("t")
+    vectors = stream(0, "vectors").normal(size=(6, SIZE))
+    parts = door(stay=stay, code=code).parts(PARTIES)
+    terms = Terms("t", tuple(range(6)), threshold=5, bits=BITS, size=code.length)
+    keys = [SigningKey.generate(party) for party in PARTIES]
+
+    def verify(position, text, signature):
+        keys[position].verify(text, signature)
+
+    def sent():
+        for position, (party, vector) in enumerate(zip(PARTIES, vectors, strict=True)):
+            yield position, parts[party](own(vector)).masked(lambda words: words)
+
+    clients = {u: Client(terms, u, sign=keys[u].sign, verify=verify) for u in range(6)}
+    opened = code.decode(played(terms, clients, sent(), {"mask": {2}}, verify=verify))
+    clipped = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    error = float(np.mean((opened - np.delete(clipped, 2, axis=0).sum(0)) ** 2))
+    assert error == pytest.approx(Z**2 * 5 / stay, rel=0.25)
