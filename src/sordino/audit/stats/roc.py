@@ -76,6 +76,23 @@ def certified_tpr(members: Floats, others: Floats, *, fpr: float, confidence: fl
     )
 
 
+def certified_points(members: Floats, others: Floats, fprs: Floats, *, confidence: float = 0.95) -> list[TprAtFpr]:
+    """The true positive rates at several false positive rates, to lay under a ceiling point by point.
+
+    Args:
+        members: As in `certified_tpr`.
+        others: Likewise.
+        fprs: The false positive rates, chosen before anybody looks.
+        confidence: That all low ends hold together, and that all high ends do (Bonferroni).
+
+    >>> points = certified_points(np.arange(100.0) + 50, np.arange(100.0), np.array([0.1, 0.5]))
+    >>> [point.value for point in points]
+    [0.6, 1.0]
+    """
+    each = 1 - (1 - confidence) / max(len(fprs), 1)
+    return [certified_tpr(members, others, fpr=float(fpr), confidence=each) for fpr in fprs]
+
+
 def roc_curve(members: Floats, others: Floats, points: int = 200) -> tuple[Floats, Floats]:
     """False and true positive rates to draw, from strict to lenient thresholds. Shapes (≤ points + 2,).
 
