@@ -95,6 +95,19 @@ class World:
         return [line.split(" ") for line in path.read_text().splitlines()] if path.exists() else []
 
     @property
+    def steps(self) -> tuple[str, ...]:
+        """Where a process may die."""
+        return STEPS
+
+    def live(self, run: str, step: str | None, passes: int) -> None:
+        """One life of a process."""
+        coordinate(self, run, step, passes)
+
+    def audit(self) -> Iterator[str]:
+        """What else is wrong when all have ended."""
+        yield from ()
+
+    @property
     def runs(self) -> list[str]:
         """One run for each process."""
         return [f"run{n}" for n in range(self.processes)]
@@ -234,10 +247,8 @@ class Life:
 def born(world: World, run: str, dice: random.Random, *, doomed: bool) -> Life:
     """Start a coordinator whose end chance has chosen: a mine, a shot, or its last release."""
     fate = dice.random() if doomed else 1.0
-    step = dice.choice(STEPS) if fate < MINED else None
-    process = multiprocessing.get_context("fork").Process(
-        target=coordinate, args=(world, run, step, dice.randint(1, 4))
-    )
+    step = dice.choice(world.steps) if fate < MINED else None
+    process = multiprocessing.get_context("fork").Process(target=world.live, args=(run, step, dice.randint(1, 4)))
     process.start()
     return Life(process, time.monotonic() + dice.uniform(0.0, SHOT_WITHIN_S) if MINED <= fate < DOOMED else None)
 
@@ -292,6 +303,7 @@ def audit(world: World, found: Found) -> None:
         problems.append("the common account does not count every draw")
     if pool.epsilon_used > pool.epsilon_limit or pool.committed + pool.forfeited > SHARE * world.processes * ROUNDS:
         problems.append("the common account is overspent")
+    problems += world.audit()
     found.releases += len(committed)
     found.states += Counter(states.values())
     found.problems += problems
@@ -305,6 +317,7 @@ def study(
     processes: int = 8,
     seed: int = 0,
     waves: Callable[[int], None] = lambda _: None,
+    kind: type[World] = World,
 ) -> Found:
     """Waves of processes until so many have been killed.
 
@@ -315,17 +328,18 @@ def study(
         processes: Writers at a time.
         seed: Of the choices of chance.
         waves: Called with the kills so far, after every wave.
+        kind: What they do.
     """
     dice, found = random.Random(seed), Found()
     while found.kills < kills and not found.problems:
         inside = folder / f"wave{found.waves}"
         inside.mkdir()
-        wave(World(place(inside), inside, processes), kills - found.kills, dice, found)
+        wave(kind(place(inside), inside, processes), kills - found.kills, dice, found)
         waves(found.kills)
     return found
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None, kind: type[World] = World) -> None:
     """Print the study, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
@@ -335,7 +349,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     begun = time.monotonic()
-    terms: dict[str, Any] = {"processes": options.processes, "seed": options.seed}
+    terms: dict[str, Any] = {"processes": options.processes, "seed": options.seed, "kind": kind}
     if not options.json:
         terms["waves"] = lambda kills: print(f"{kills} of {options.kills} kills", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as name:
@@ -348,9 +362,10 @@ def main(arguments: list[str] | None = None) -> None:
                 found = study(options.kills, Path(name), lambda _: database.fresh(), **terms)
     figures = {
         "database": options.database,
+        "kind": kind.__name__,
         "processes": options.processes,
         "kills": found.kills,
-        "at": {step: found.steps[step] for step in (*STEPS, *sorted(found.steps.keys() - set(STEPS)))},
+        "at": {step: found.steps[step] for step in sorted(found.steps)},
         "lives": found.lives,
         "waves": found.waves,
         "releases": found.releases,

@@ -635,3 +635,27 @@ def test_a_silos_folder_is_made_once(world):
     """
     with pytest.raises(ConfigError, match="holds something"):
         enrol(world.path / "north", ACCOUNT)
+
+
+def test_a_silos_ledger_may_be_on_postgresql(world, postgresql):
+    """
+    The file of rules names it; join, grant, hand over and forfeit are the same there.
+    """
+    with Ledger(postgresql) as ledger:
+        ledger.open_account(ACCOUNT)
+    world.rules(f'ledger = "{postgresql}"')
+    with world.silo() as silo:
+        world.begin(silo)
+        silo.grant(asked(0))
+        silo.hand_over("run/0", DIGEST)
+        silo.grant(asked(1))
+    with world.silo() as silo:
+        fence = world.begin(silo)
+        with pytest.raises(PrivacyError, match="forfeited"):
+            silo.grant(asked(1, fence=fence))
+        assert {charge.txid: charge.state for charge in silo.ledger.charges("run")} == {
+            "run/0": "committed",
+            "run/1": "forfeited",
+        }
+    assert verify(postgresql, reprice=True).problems == ()
+    assert world.states() == {}
