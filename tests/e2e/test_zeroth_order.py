@@ -14,6 +14,7 @@ from sordino.experiment.compare import compare
 from sordino.experiment.run import run
 from sordino.experiment.settings import setting_of
 from sordino.experiment.settings.zeroth_at_silo import ZerothAtSilo
+from sordino.federation.engines import Engine
 
 ZEROTH = (
     "privacy.epsilon=8.0",
@@ -21,7 +22,7 @@ ZEROTH = (
 )
 
 
-class Watched:
+class Watched(Engine):
     """An engine that keeps what each silo sends."""
 
     def __init__(self, inner):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sordino.core.errors import PrivacyError
 from sordino.core.registry import single
 from sordino.core.types import Adjacency, NoiseAt, Unit
-from sordino.experiment import released_metrics, soundness
+from sordino.experiment import released_metrics, soundness, summing
 from sordino.experiment.config import Experiment
 from sordino.experiment.groups import Tiers
 from sordino.federation.mechanisms import mechanisms
@@ -60,6 +60,8 @@ def sampler_of(experiment: Experiment) -> Sampler:
 
 def mechanism_of(experiment: Experiment, noise_multiplier: float) -> Any:
     """The experiment's noise law at a multiplier over the clip norm. K records of a person move a sum K clip norms."""
+    if experiment.secure_sum is not None:
+        return summing.mechanism(experiment, noise_multiplier)
     clips = experiment.local.records_per_person or 1
     return mechanisms.build(experiment.privacy.mechanism, {"noise_multiplier": noise_multiplier / clips})
 

@@ -43,7 +43,7 @@ class Privacy:
         delta: Failure probability; default min(1e-5, 1/n^1.1) for n protected units.
         noise_multiplier: Noise standard deviation (Gaussian) or scale (Laplace) over the clip norm.
         adjacency: Neighbouring relation; default fits the sampling.
-        mechanism: `gaussian` or `laplace`.
+        mechanism: `gaussian`, `laplace`, or with [secure_sum] `skellam` or `discrete_gaussian`.
         silos_per_person: In how many silos one person can be. 1 means disjoint; left out means unknown, priced as all.
         non_private: Train without any protection. Said loudly everywhere.
     """
@@ -54,7 +54,7 @@ class Privacy:
     delta: float | None = None
     noise_multiplier: float | None = None
     adjacency: Adjacency | None = None
-    mechanism: Literal["gaussian", "laplace"] = "gaussian"
+    mechanism: Literal["gaussian", "laplace", "skellam", "discrete_gaussian"] = "gaussian"
     silos_per_person: int | None = None
     non_private: bool = False
 
@@ -83,11 +83,19 @@ class Privacy:
 
 @dataclass(frozen=True)
 class SiloTable:
-    """One silo's own terms: a smaller epsilon for more sensitive data."""
+    """One silo's own terms: a smaller epsilon for more sensitive data, and its size where nobody else has its data.
+
+    Args:
+        epsilon: Its limit.
+        records: How many records it trains on, public by declaration: given for all silos of the run, or for none.
+    """
 
     epsilon: float | None = None
+    records: int | None = None
 
     def __post_init__(self) -> None:
+        if self.records is not None:
+            checks.count("silos", records=self.records)
         if self.epsilon is not None:
             checks.sensible("silos", epsilon=self.epsilon)
 
@@ -133,6 +141,35 @@ class Enforcement:
 
     silos: str
     key: str
+
+
+@dataclass(frozen=True)
+class SecureSum:
+    """Silos mask what they send, so that only its sum is seen, and draw the sum's noise in shares.
+
+    Args:
+        bits: Numbers are summed modulo 2^bits, 4 to 40: more are finer, and longer to send.
+        minimum: With fewer silos left a round is given up; more than half. Left out, all.
+        colluding: Share of the silos feared to work together with the coordinator, in [0, 1): noise is sized for the
+            others.
+        parties: How many silos there are: found by the plan.
+        size: How long a vector is: found by the plan.
+        units: How many clipped vectors are summed: found by the plan.
+    """
+
+    bits: int = 24
+    minimum: int | None = None
+    colluding: float = 0.0
+    parties: int | None = None
+    size: int | None = None
+    units: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.count("secure_sum", bits=self.bits)
+        if self.minimum is not None:
+            checks.count("secure_sum", minimum=self.minimum)
+        if not 0 <= self.colluding < 1:
+            raise ConfigError.about("secure_sum", "must lie in [0, 1)", colluding=self.colluding)
 
 
 @dataclass(frozen=True)
@@ -342,6 +379,7 @@ class Experiment:
     ledger: str | None = None
     approval: str | None = None
     enforcement: Enforcement | None = None
+    secure_sum: SecureSum | None = None
     evaluation: Evaluation = Evaluation()
     compare: Compare | None = None
     audit: AuditTable | None = None

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import attr
+
 from sordino.core.types import NoiseAt, Unit
 from sordino.experiment import accounts as paying
+from sordino.experiment import summing
 from sordino.experiment.groups import accounts_per_person
 from sordino.experiment.pricing import Pricing
 from sordino.privacy import events
+from sordino.privacy.accounting import best_epsilon
 from sordino.privacy.silos import federation_epsilon
 
 if TYPE_CHECKING:
@@ -76,6 +80,8 @@ def account_plans(
 def views(pricing: Pricing, charged: Sequence[AccountPlan]) -> dict[str, float]:
     """Epsilon for each observer. `inf` is said, never hidden."""
     privacy = pricing.experiment.privacy
+    if pricing.experiment.secure_sum is not None:
+        return _summed(pricing, charged)
     if privacy.unit is Unit.CLIENT:
         epsilon = max(account.epsilon for account in charged)
         coordinator = epsilon if privacy.noise_at is NoiseAt.SILO else math.inf
@@ -97,5 +103,22 @@ def views(pricing: Pricing, charged: Sequence[AccountPlan]) -> dict[str, float]:
         "all others together, if each silo adds its share": pricing.epsilon(
             worst.client, worst.noise_multiplier / math.sqrt(cohort)
         ),
+        "coordinator, if secure summation fails": math.inf,
+    }
+
+
+def _summed(pricing: Pricing, charged: Sequence[AccountPlan]) -> dict[str, float]:
+    """Noise in shares hides less from whoever knows some of them: the charge is for as many as are feared to tell."""
+    experiment = pricing.experiment
+    worst = max(charged, key=lambda account: account.epsilon)
+    count = summing.colluders(experiment)
+    # The same whole numbers under the noise of all that remain: what nobody of them tells hides more.
+    event = summing.mechanism(experiment, worst.noise_multiplier).event()
+    unseen = attr.evolve(event, noise_multiplier=worst.noise_multiplier * summing.surplus(experiment))
+    counts = tuple((unseen if e == event else e, n) for e, n in worst.events)
+    return {
+        "final model": worst.epsilon,
+        "whoever sees only sums": best_epsilon(counts, pricing.delta, adjacency=pricing.adjacency).epsilon,
+        f"coordinator and {count} of {summing.parties(experiment)} silos together": worst.epsilon,
         "coordinator, if secure summation fails": math.inf,
     }

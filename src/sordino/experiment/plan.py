@@ -18,7 +18,7 @@ from sordino.core.errors import BudgetRefused, ConfigError
 from sordino.core.registry import Registry, single
 from sordino.core.types import Adjacency, Unit
 from sordino.experiment import accounts as paying
-from sordino.experiment import asynchrony, blocks, config
+from sordino.experiment import asynchrony, blocks, config, summing
 from sordino.experiment.calibrate import Calibration
 from sordino.experiment.canaries import Cost, cost
 from sordino.experiment.config import FIT, Experiment
@@ -98,6 +98,7 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
     size, noised = blocks.parameters(experiment, population)
     if experiment.privacy.non_private:
         return _non_private(experiment, population, size)
+    experiment = summing.found(experiment, population, size)
     delta = _delta(experiment, population)
     adjacency = paying.adjacency_of(experiment)
     accounts = paying.accounts(experiment, population.names, population.units, tiers(experiment, population))

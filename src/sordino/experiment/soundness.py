@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import NoiseAt, Unit
-from sordino.experiment import groups, people, released_metrics, zeroth_order
+from sordino.experiment import groups, people, released_metrics, summing, zeroth_order
 from sordino.experiment.config import Experiment
 from sordino.federation.pipeline import Pipeline
 from sordino.federation.sampling import Sampler
@@ -24,6 +24,7 @@ def check(experiment: Experiment, sampler: Sampler) -> None:
             "use `all` or `round_robin`",
             sampling=next(iter(experiment.sampling)),
         )
+    summing.check(experiment)
     if experiment.privacy.unit is Unit.CLIENT:
         _refuse_for_clients(experiment, sampler)
     else:
@@ -75,8 +76,8 @@ def _refuse_for_clients(experiment: Experiment, sampler: Sampler) -> None:
     zeroth_order.refuse(experiment)
     people.refuse(experiment)
     groups.refuse(experiment)
-    if privacy.noise_at is NoiseAt.SUM:
-        raise ConfigError.about("privacy", "is not offered yet for clients", "use coordinator", noise_at="sum")
+    if privacy.noise_at is NoiseAt.SUM and experiment.secure_sum is None:
+        raise ConfigError.about("privacy", "needs the table [secure_sum]", "or use coordinator", noise_at="sum")
     pipeline = Pipeline.from_tables(experiment.stages)
     bound = pipeline.bound()
     if privacy.mechanism == "laplace" and bound.l1 is None:
@@ -134,11 +135,11 @@ def require_step_size(experiment: Experiment) -> None:
 
 
 def _refuse_unsummed(experiment: Experiment, sampler: Sampler) -> None:
-    if not experiment.simulation.secure_sum:
+    if not experiment.simulation.secure_sum and experiment.secure_sum is None:
         raise ConfigError.about(
             "privacy",
-            "needs secure summation, which this engine only plays",
-            "set simulation.secure_sum = true",
+            "needs secure summation",
+            "add [secure_sum] with mechanism = 'skellam', or play it: simulation.secure_sum = true",
             noise_at="sum",
         )
     if not sampler.public or experiment.local.steps != 1:

@@ -17,6 +17,7 @@ from sordino.experiment.config import read
 from sordino.experiment.plan import make_plan
 from sordino.experiment.population import load
 from sordino.experiment.settings import setting_of
+from sordino.federation.engines import Engine
 from sordino.ledger import Ledger
 
 CLIENTS = """
@@ -43,7 +44,7 @@ clip = { norm = 1.0 }
 
 
 @dataclass(frozen=True)
-class Given:
+class Given(Engine):
     """An engine whose clients answer with these."""
 
     updates: list

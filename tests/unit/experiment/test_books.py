@@ -57,11 +57,11 @@ def test_what_silos_hold_is_settled_before_the_rest_is_forfeited(plan, tmp_path,
         for number in range(2):
             books.reserve(f"t{number}", number, lines)
 
-    def settle(ledger):
-        ledger.found("t0", b"what they hold", {line.account: grant for line in lines})
-
     with Ledger(place) as ledger:
-        books = open_books(ledger, plan, plan.run, settle=settle if settles else None)
+        books = open_books(ledger, plan, plan.run, forfeit=not settles)
+        if settles:
+            ledger.found("t0", b"what they hold", {line.account: grant for line in lines})
+            ledger.forfeit_open(plan.run)
         assert [charge.state for charge in ledger.charges(plan.run)] == [
             "committed" if settles else "forfeited",
             "forfeited",

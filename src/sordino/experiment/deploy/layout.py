@@ -192,6 +192,8 @@ def _write(plan: Federation, out: Path) -> dict[str, VerifyKey]:
     keys = {"coordinator": key.public}
     for name, number in plan.ports().items():
         keys[name] = _write_site(plan, name, number, key.public, out)
+    for name in plan.sites:  # silos mask with each other by keys that did not come from the coordinator
+        shutil.copytree(room / SILOS, out / "sites" / name / SILOS)
     services.write_compose(out, where, [*plan.sites])
     return keys
 

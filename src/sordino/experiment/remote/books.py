@@ -22,6 +22,7 @@ from sordino.experiment.books import LedgerBooks
 from sordino.experiment.remote.roll import Roll, Telling
 from sordino.experiment.rounds import Lost
 from sordino.experiment.site.member import said
+from sordino.experiment.site.sums import SUM
 from sordino.federation.engines import Announced
 from sordino.federation.post import Letter, opened
 from sordino.ledger import Claim
@@ -158,6 +159,31 @@ class RemoteBooks:
         if not np.isfinite(vector).all():
             raise EngineError.about(f"site {silo!r}", "sends numbers that are not finite")
         return Update(vector=cast("Vector", vector))
+
+    def request(
+        self, plan: RoundPlan, client: int, stage: str, content: bytes, announced: Announced
+    ) -> tuple[str, Letter] | None:
+        silo = self.terms.clients[client]
+        if silo not in self.fences:
+            return None
+        told: dict[str, Any] = self._addressed(silo)
+        told |= {"round": plan.round, "stage": stage, "request": content}
+        if stage != "mask":  # only then does anybody train
+            return self.roll.addresses[silo], Letter("sum", told)
+        told["memory"] = json.dumps(announced.memory)
+        return self.roll.addresses[silo], Letter("sum", told, announced.model)
+
+    def content(self, plan: RoundPlan, client: int, answer: Letter) -> bytes:
+        silo = self.terms.clients[client]
+        opened(answer, "sum", silo)
+        if (answer.text("plan"), answer.number("round")) != (self.terms.plan, plan.round) or answer.vector is None:
+            raise VerificationError.about(f"site {silo!r}", "answers for another sum", plan=answer.text("plan"))
+        if "grant" in answer.fields:
+            self._grant(silo, answer)
+        return answer.vector.tobytes()
+
+    def believe(self, client: int, message: bytes, signature: str) -> None:
+        self.roll.keys[self.terms.clients[client]].verify(SUM + message, signature)
 
     def closed(self, plan: RoundPlan, silent: Mapping[int, str]) -> None:
         names = {self.terms.clients[client]: reason for client, reason in silent.items()}

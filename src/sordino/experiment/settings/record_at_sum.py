@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from sordino.core.types import RoundPlan, Vector
 from sordino.experiment.settings.record_at_silo import steps_of
 from sordino.experiment.settings.setup import Cohort, Setting, Setup, paid
+from sordino.experiment.settings.shared_sum import SharedSum
 from sordino.local.trainers.gradient_sum import gradient_sum
 from sordino.privacy.kernel import BoundedSum, total_of
 from sordino.privacy.permits import Line, Reservation
@@ -29,22 +32,43 @@ class RecordAtSum(Setting):
         setup = self.setup
         total = total_of(self._sum(int(client), model) for client in cohort)
         released = setup.door(setup.payers(cohort), paid(reservation))(total)
-        records = sum(steps_of(setup, int(client)).expected_batch for client in cohort)
-        return (-setup.experiment.local.step_size / records) * released
+        return stepped(setup, released, cohort)
 
     def _sum(self, client: int, model: Vector) -> BoundedSum:
-        silo, setup = self.setup.population.train.silo(client), self.setup
-        steps = steps_of(setup, client)
-        return gradient_sum(
-            setup.module,
-            setup.layout,
-            (silo.x, silo.y, silo.user),
-            model,
-            clip=steps.clip,
-            unit=steps.unit,
-            records_per_person=steps.records_per_person,
-            rule=steps.clipping,
-            batch=steps.batch,
-            source=setup.source,
-            engine=setup.clipping,
-        )
+        return gradient_of(self.setup, client, model)
+
+
+@dataclass(frozen=True)
+class RecordAtSharedSum(SharedSum):
+    """The same, with noise that the silos draw in shares and a sum that only all of them open: one step a round."""
+
+    def total(self, client: int, start: Vector, plan: RoundPlan) -> BoundedSum:
+        del plan
+        return gradient_of(self.setup, client, start)
+
+    def opened(self, total: Vector, cohort: Cohort) -> Vector:
+        return stepped(self.setup, total, cohort)
+
+
+def stepped(setup: Setup, released: Vector, cohort: Cohort) -> Vector:
+    """The step along a released sum, over the expected records of all silos: also of those that were lost."""
+    records = sum(steps_of(setup, int(client)).expected_batch for client in cohort)
+    return np.asarray((-setup.experiment.local.step_size / records) * released, dtype=np.float32)
+
+
+def gradient_of(setup: Setup, client: int, model: Vector) -> BoundedSum:
+    """A silo's clipped gradient sum at a model."""
+    silo, steps = setup.population.train.silo(client), steps_of(setup, client)
+    return gradient_sum(
+        setup.module,
+        setup.layout,
+        (silo.x, silo.y, silo.user),
+        model,
+        clip=steps.clip,
+        unit=steps.unit,
+        records_per_person=steps.records_per_person,
+        rule=steps.clipping,
+        batch=steps.batch,
+        source=setup.source,
+        engine=setup.clipping,
+    )

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +31,15 @@ from sordino.experiment.config import Experiment
 from sordino.experiment.plan import make_plan
 from sordino.experiment.population import load
 from sordino.experiment.settings import Setting, Setup, setting_of
+from sordino.experiment.settings.shared_sum import shared
 from sordino.experiment.site.outbox import Kept, Outbox
+from sordino.experiment.site.sums import OneSum
 from sordino.federation.post import Field, Letter, refusal
 from sordino.ledger import Claim
 from sordino.ledger.approval import Approval
 from sordino.ledger.checkpoints import Growth
 from sordino.ledger.grants import Request
+from sordino.ledger.keys import VerifyKey
 from sordino.ledger.silo import SiloLedger
 
 GREETING = b"sordino hello\n"
@@ -65,6 +70,12 @@ class Joined:
         """The name of a round's charge."""
         return f"{self.run}/{number}"
 
+    def round(self, number: int) -> RoundPlan:
+        """What is announced for a round: worked out from the plan."""
+        setup = self.setup
+        expected = paying.sampler_of(setup.experiment).expected(len(setup.population))
+        return RoundPlan(number, setup.experiment.count, setup.part(number).layout.groups, expected)
+
     def request(self, number: int) -> Request:
         """What a round charges here: worked out from the plan, not read from a letter."""
         lines = self.setting.lines(np.array([self.client]))
@@ -77,6 +88,7 @@ class Member:
     Args:
         silo: Its ledger, key and rules.
         folder: Its own; released updates wait there, and a run's model and local figures end there.
+        peers: Public keys of the other silos, by name: whom it masks with. Needed for secure sums only.
         data: Options of the data set that hold here, whatever the experiment says: its path above all.
         say: Told each step, for the silo's own log: public facts only.
     """
@@ -86,11 +98,14 @@ class Member:
         silo: SiloLedger,
         folder: Path,
         *,
+        peers: Mapping[str, VerifyKey] | None = None,
         data: Mapping[str, Any] | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.silo, self.folder, self._data, self._say = silo, folder, dict(data or {}), say
         self._outbox = Outbox(folder / "outbox")
+        self._peers = {**(peers or {}), silo.name: silo.key.public}
+        self._one: OneSum | None = None
         self._joined: dict[str, Joined] = {}
         self._prepared: tuple[str, Setup] | None = None
 
@@ -100,6 +115,7 @@ class Member:
             "hello": self._hello,
             "join": self._join,
             "train": self._train,
+            "sum": self._sum,
             "forfeit": self._forfeit,
             "leave": self._leave,
         }
@@ -188,7 +204,37 @@ class Member:
         self._say(f"round {number + 1} of {rounds}: charged and handed over")
         return _sent(joined, number, kept)
 
+    def _sum(self, letter: Letter) -> Letter:
+        """One stage of a round's secure sum. Its secrets live in this process only: after a crash it is lost."""
+        joined, number, stage = self._of(letter), letter.number("round"), letter.text("stage")
+        told: dict[str, Field] = {"plan": joined.setup.plan.digest, "round": number}
+        txid, request = joined.txid(number), letter.content("request")
+        if stage == "advertise":
+            if self.silo.ledger.state(txid) is not None:
+                raise PrivacyError.about(f"silo {self.silo.name!r}", "was charged here before", txid=txid)
+            setting = shared(joined.setting)
+            self._one = OneSum(setting, joined.round(number), joined.client, self.silo.key, self._peers)
+        if self._one is None or self._one.txid != txid:
+            raise EngineError.about("site", "is not the sum that it began", txid=txid)
+        if stage == "mask":
+            told["grant"] = self.silo.grant(joined.request(number)).text
+            with self._training(joined, number, letter) as (setting, start, plan):
+                share = partial(shared(setting).share, joined.client, start, plan, self.silo.reservation(txid))
+                content = self._one.masked(request, share)
+            self.silo.hand_over(txid, hashlib.sha256(content).hexdigest())
+            self._say(f"round {number + 1}: charged, masked and handed over")
+        else:
+            content = self._one.answer(stage, request)
+        return Letter("sum", told, np.frombuffer(content, np.uint8))
+
     def _update(self, joined: Joined, number: int, letter: Letter) -> Vector:
+        with self._training(joined, number, letter) as (setting, start, plan):
+            update = setting.sent(joined.client, start, plan, self.silo.reservation(joined.txid(number)))
+        return np.asarray(update.vector, dtype=np.float32)
+
+    @contextmanager
+    def _training(self, joined: Joined, number: int, letter: Letter) -> Iterator[tuple[Setting, Vector, RoundPlan]]:
+        """The setting, model and plan of a round, with the part of the model that it trains."""
         setup, model = joined.setup, letter.vector
         if model is None or model.shape != (setup.layout.size,) or model.dtype != np.float32:
             raise EngineError.about("site", f"must be float32 of shape ({setup.layout.size},)", model="another")
@@ -196,13 +242,8 @@ class Member:
             raise EngineError.about("site", "is not finite", "nothing was trained", model="this one")
         memory = json.loads(letter.text("memory"))
         setting = joined.setting.restored(memory) if memory else joined.setting
-        part = setup.part(number)
-        expected = paying.sampler_of(setup.experiment).expected(len(setup.population))
-        plan = RoundPlan(number, setup.experiment.count, part.layout.groups, expected)
-        reservation = self.silo.reservation(joined.txid(number))
-        with setup.training(part, model) as (own, start):
-            update = setting.at(own).sent(joined.client, start, plan, reservation)
-        return np.asarray(update.vector, dtype=np.float32)
+        with setup.training(setup.part(number), model) as (own, start):
+            yield setting.at(own), start, joined.round(number)
 
     def _forfeit(self, letter: Letter) -> Letter:
         """Rounds that the coordinator charged and that never came from here: spent here too, so that both agree."""

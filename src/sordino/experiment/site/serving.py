@@ -22,6 +22,7 @@ from sordino.core.errors import ConfigError, EngineError
 from sordino.experiment.site.member import Member
 from sordino.experiment.site.wire import receive, send
 from sordino.federation.post import Answering, Letter, refusal
+from sordino.ledger.keys import VerifyKey
 from sordino.ledger.silo import open_silo
 
 FILE = "site.toml"
@@ -43,6 +44,11 @@ class SiteTable:
     socket: str = "trainer.sock"
     isolation: str = "process"
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def here(self) -> dict[str, Any]:
+        """Options of the data set that hold at this site."""
+        return {**self.options, **({"path": self.data} if self.data else {})}
 
 
 def read_site(folder: Path) -> SiteTable:
@@ -75,9 +81,8 @@ def serve(folder: Path, *, say: Callable[[str], None] = print, stop: threading.E
         EngineError: Another process serves it.
     """
     site, ending = read_site(folder), stop or _signalled()
-    options = {**site.options, **({"path": site.data} if site.data else {})}
     with _alone(folder), open_silo(folder) as silo:
-        member = Member(silo, folder, data=options, say=say)
+        member = Member(silo, folder, peers=peers(folder), data=site.here, say=say)
         answering = one_at_a_time(member.answer)
         say(f"site {silo.name} is ready")
         with listening(folder / site.socket, answering):
@@ -87,6 +92,12 @@ def serve(folder: Path, *, say: Callable[[str], None] = print, stop: threading.E
                 work(folder, site.port, answering, ending, say)
             else:
                 ending.wait()
+
+
+def peers(folder: Path) -> dict[str, VerifyKey]:
+    """The other silos' public keys, as they lie in the site's own folder."""
+    files = sorted((folder / "silos").glob("*.pub"))
+    return {file.stem: VerifyKey.parse(file.read_text(encoding="utf-8").strip()) for file in files}
 
 
 def one_at_a_time(answering: Answering) -> Answering:

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.core import registry
+from sordino.core.errors import EngineError
 from sordino.core.types import RoundPlan, Update, Vector
+from sordino.federation.secure import Terms
+from sordino.privacy.shares import Share
 
 Work: TypeAlias = Callable[[int, Vector, RoundPlan], Update]
 """What one client does in a round: its position in the population, the model, the plan; its update."""
@@ -34,6 +37,19 @@ class Announced:
     size: int
 
 
+@dataclass(frozen=True)
+class Summing:
+    """A secure sum of one round.
+
+    Args:
+        terms: Of the sum.
+        share: Trains one client at a model, and gives its part, sealed: called for clients in this process.
+    """
+
+    terms: Terms
+    share: Callable[[int, Vector], Share]
+
+
 class Engine(Protocol):
     """Runs one round's work at each client of a cohort."""
 
@@ -52,6 +68,19 @@ class Engine(Protocol):
             together: The same for several clients, for engines that have them in one process.
         """
         ...
+
+    def summed(self, plan: RoundPlan, sums: Summing, model: Vector) -> NDArray[np.uint64]:  # noqa: ARG002 - as above
+        """The secure sum of what the members send, modulo 2^bits. Shape (size,).
+
+        Args:
+            plan: What everyone may know.
+            sums: Who sends what.
+            model: The current model. Shape (d,).
+
+        Raises:
+            EngineError: Fewer members than the threshold are left; nothing was opened.
+        """
+        raise EngineError.about("engine", "has no secure summation", "use another", engine=type(self).__name__)
 
     def seeing(self, announced: Announced) -> Engine:  # noqa: ARG002 - for those that send it
         """The engine for a round that starts from this."""

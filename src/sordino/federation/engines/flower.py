@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from sordino.core.errors import SordinoError
 from sordino.core.types import RoundPlan, Update, Vector
-from sordino.federation.engines import Announced, Engine, Together, Work
+from sordino.federation.engines import Announced, Engine, Summing, Together, Work
 from sordino.federation.post import Letter, Post
+from sordino.federation.secure.driving import summed
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -39,6 +40,24 @@ class Correspondence(Protocol):
 
         Raises:
             SordinoError: It is a refusal, or does not hold.
+        """
+        ...
+
+    def request(
+        self, plan: RoundPlan, client: int, stage: str, content: bytes, announced: Announced
+    ) -> tuple[str, Letter] | None:
+        """As `letter`, for one stage of a secure sum."""
+        ...
+
+    def content(self, plan: RoundPlan, client: int, answer: Letter) -> bytes:
+        """What an answer says in a stage of a secure sum; raises as `read`."""
+        ...
+
+    def believe(self, client: int, message: bytes, signature: str) -> None:
+        """Return only if the client signed this for a secure sum.
+
+        Raises:
+            VerificationError: It did not.
         """
         ...
 
@@ -95,6 +114,32 @@ class Flower(Engine):
             del silent[client]
             yield update
         self.correspondence.closed(plan, silent)
+
+    def summed(self, plan: RoundPlan, sums: Summing, model: Vector) -> NDArray[np.uint64]:
+        announced = self.announced or Announced(model, {}, len(model))
+        silent = dict.fromkeys(sums.terms.members, "did not answer")
+
+        def ask(stage: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+            clients, letters = {}, {}
+            for client, request in requests.items():
+                written = self.correspondence.request(plan, client, stage, request, announced)
+                if written is not None:
+                    address, letters[address] = written
+                    clients[address] = client
+            for address, answer in self.post.ask(letters, self.timeout):
+                try:
+                    content = self.correspondence.content(plan, clients[address], answer)
+                except SordinoError as problem:
+                    silent[clients[address]] = str(problem)
+                    continue
+                yield clients[address], content
+
+        def heard(stage: str, client: int, why: str) -> None:
+            silent[client] = f"{stage}: {why}"
+
+        total, survivors = summed(sums.terms, self.correspondence.believe, ask, heard)
+        self.correspondence.closed(plan, {client: why for client, why in silent.items() if client not in survivors})
+        return total
 
 
 @dataclass(frozen=True)
