@@ -42,7 +42,7 @@ from sordino.experiment.settings import setting_of
 
 CLIENTS, UPDATES = 1000, 10_000
 BUFFERS = {"sync-200": 200, "async-200": 200, "async-100": 100}
-MOMENTUM = {"sync-200": 0.8, "async-200": 0.4, "async-100": 0.4}  # old updates are a memory of their own
+MOMENTUM = {"sync-200": 0.8, "async-200": 0.0, "async-100": 0.0}  # old updates are a memory of their own
 STEP = 2.0  # of the server in clipped updates per 200 of them: that of `clients-8`
 LOOKS = 25  # how often the model is judged in a run
 
