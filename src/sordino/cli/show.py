@@ -104,14 +104,7 @@ def show_result(summary: dict[str, Any], *, fresh: bool, resumed_at: int = 0) ->
         click.echo(f"went on after {resumed_at} rounds of an interrupted run")
     if summary.get("rounds_lost"):
         click.echo(f"rounds lost: {summary['rounds_lost']}, charged but interrupted before their release was safe")
-    figures = {k: v for k, v in summary["metrics"].items() if k != "visibility"}
-    shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in figures.items())
-    start = summary.get("metrics_at_start", {}).get("loss")
-    click.echo(f"held-out {shown}" + (f" (loss before training {start:.4f})" if start is not None else ""))
-    if summary["metrics"]["visibility"] == "local":
-        click.echo(
-            "  these figures are for this machine: they were computed on private records and are not covered by epsilon"
-        )
+    _figures(summary)
     if summary.get("metric_release"):
         _released(summary["released_metrics"], summary["unit"])
     if summary["private"]:
@@ -124,6 +117,21 @@ def show_result(summary: dict[str, Any], *, fresh: bool, resumed_at: int = 0) ->
     _test(summary)
     _sensor(summary.get("sensor"))
     click.echo(f"run folder: {summary['run_folder']}\n")
+
+
+def _figures(summary: dict[str, Any]) -> None:
+    """How good the model is, where that is known here."""
+    if summary["metrics"] is None:
+        click.echo("held-out records are at the sites: each has figures of its own, in its folder")
+        return
+    figures = {k: v for k, v in summary["metrics"].items() if k != "visibility"}
+    shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in figures.items())
+    start = summary.get("metrics_at_start", {}).get("loss")
+    click.echo(f"held-out {shown}" + (f" (loss before training {start:.4f})" if start is not None else ""))
+    if summary["metrics"]["visibility"] == "local":
+        click.echo(
+            "  these figures are for this machine: they were computed on private records and are not covered by epsilon"
+        )
 
 
 def _sensor(sensor: dict[str, Any] | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sordino.cli.options import as_json, echo_json
+from sordino.cli.options import as_json, echo_json, experiment_file
 
 _FOLDER = click.Path(path_type=Path)
 
@@ -93,6 +93,37 @@ def check(folder: Path, plan: Path, *, as_json: bool) -> None:
         echo_json({"silo": name, "plan": approval.terms.digest, "takes_part": True, "signed_by": signers})
     else:
         click.echo(f"silo {name} takes part in plan {approval.terms.digest[:16]}")
+
+
+@command.command("census")
+@click.argument("folder", type=_FOLDER)
+@experiment_file
+@as_json
+def census(folder: Path, file: Path, overrides: tuple[str, ...], *, as_json: bool) -> None:
+    """Count the records that a silo's own data give to an experiment, and print the lines that declare them.
+
+    Needs the experiment file and the silo's folder, with `data` in its site.toml. It sends nothing: whether the number
+    may be known outside is for the silo to decide.
+
+    \b
+    Examples:
+      sordino silo census /etc/sordino/north heart.toml
+    """  # noqa: D301 - \b is click's mark: keep the lines that follow
+    from sordino.experiment.config import read
+    from sordino.experiment.declared import census as counted
+    from sordino.experiment.site.serving import read_site
+    from sordino.ledger.rules import read_rules
+    from sordino.ledger.silo import FILE
+
+    experiment, name = read(file, overrides), read_rules(folder / FILE).name
+    records = counted(experiment, read_site(folder).here, name)
+    before = experiment.silos[name].records if name in experiment.silos else None
+    if as_json:
+        echo_json({"silo": name, "records": records, "declared": before})
+        return
+    click.echo(f"[silos.{name}]\nrecords = {records}")
+    if before not in (None, records):
+        click.echo(f"the experiment declares {before}, and the silo has {records}", err=True)
 
 
 @command.command("serve")

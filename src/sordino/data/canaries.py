@@ -82,6 +82,7 @@ def craft(data: FederatedData, silo: str, count: int, seed: int, kind: Kind, hel
     Raises:
         ConfigError: No such silo, or held-out records without a label of their own.
         PrivacyError: Mislabelled records would copy private ones.
+        ConfigError: Records are elsewhere: a silo that others know by its number only must keep that number.
 
     Guarantee:
         No value of a private record has a part in what is made.
@@ -93,6 +94,7 @@ def craft(data: FederatedData, silo: str, count: int, seed: int, kind: Kind, hel
     (100, 50, np.True_)
     """
     checks.count("canaries", count=count)
+    data.require_here()
     rng, home = stream(seed, "canaries"), data.index(silo)
     if kind == "random":
         x, y = _random(data.examples, count, rng)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from sordino.core.errors import ConfigError
 from sordino.data.examples import Examples
 
+ELSEWHERE = "what needs records runs where they are: `sordino run --engine flower`"
+
 
 @dataclass(frozen=True, eq=False)
 class Silo:
@@ -43,6 +45,8 @@ class FederatedData:
         examples: All records.
         names: One name per client, all different.
         rows: One array of row numbers per client: not empty, and no row in two of them.
+        elsewhere: Clients whose records are on other machines. Their row numbers lie past the last record, so that
+            they count and nothing can be read.
 
     Raises:
         ConfigError: A name stands twice, a client is empty, or a row belongs to two clients.
@@ -56,9 +60,10 @@ class FederatedData:
     examples: Examples
     names: tuple[str, ...]
     rows: tuple[NDArray[np.int64], ...]
+    elsewhere: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if not self.names or len(self.names) != len(self.rows):
+        if not (self.names or self.elsewhere) or len(self.names) != len(self.rows):
             raise ConfigError.about("clients", f"has {len(self.names)} names for {len(self.rows)} clients")
         self._check_names()
         self._check_rows()
@@ -72,7 +77,13 @@ class FederatedData:
         return tuple(len(rows) for rows in self.rows)
 
     def silo(self, i: int) -> Silo:
-        """The records of client i, copied out of the shared array."""
+        """The records of client i, copied out of the shared array.
+
+        Raises:
+            ConfigError: They are elsewhere.
+        """
+        if self.names[i] in self.elsewhere:
+            raise ConfigError.about("clients", "has its records elsewhere", ELSEWHERE, name=self.names[i])
         mine = self.examples.take(self.rows[i])
         return Silo(self.names[i], mine.x, mine.y, mine.user, mine.group)
 
@@ -84,6 +95,15 @@ class FederatedData:
             raise ConfigError.about("clients", "is not a client", remedy, name=name)
         return self.names.index(name)
 
+    def require_here(self) -> None:
+        """Refuse to go on without every client's records.
+
+        Raises:
+            ConfigError: Some are elsewhere.
+        """
+        if self.elsewhere:
+            raise ConfigError.about("clients", "have their records elsewhere", ELSEWHERE, names=sorted(self.elsewhere))
+
     def _check_names(self) -> None:
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
@@ -93,8 +113,16 @@ class FederatedData:
         for name, rows in zip(self.names, self.rows, strict=True):
             if not len(rows):
                 raise ConfigError.about("clients", "holds no records", "use fewer clients or drop it", name=name)
+        held: list[NDArray[np.int64]] = []
+        for name, rows in zip(self.names, self.rows, strict=True):
+            if name not in self.elsewhere:
+                held.append(rows)
+            elif rows.min() < len(self.examples):
+                raise ConfigError.about("clients", "is elsewhere, and its rows are here", name=name)
+        if not held:
+            return
         owners = np.zeros(len(self.examples), np.int64)
-        everything = np.concatenate(self.rows)
+        everything = np.concatenate(held)
         if everything.min() < 0 or everything.max() >= len(owners):
             raise ConfigError.about("clients", f"a row number lies outside the {len(owners)} records")
         np.add.at(owners, everything, 1)
@@ -105,9 +133,13 @@ class FederatedData:
 def pooled(federated: FederatedData) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """All clients' records in one pair of arrays, for evaluation and for comparison with central training.
 
+    Raises:
+        ConfigError: Some are elsewhere.
+
     >>> examples = Examples(np.zeros((3, 1), np.float32), np.array([0, 1, 0]), classes=2)
     >>> pooled(FederatedData(examples, ("a", "b"), (np.array([2]), np.array([1]))))[1]
     array([0, 1])
     """
+    federated.require_here()
     rows = np.concatenate(federated.rows)
     return federated.examples.x[rows], federated.examples.y[rows]

@@ -16,7 +16,7 @@ from sordino.core.seeds import stream
 from sordino.data.examples import Examples
 from sordino.data.federation import FederatedData, pooled
 
-__all__ = ["coin_split", "holdout", "pooled", "train_test"]
+__all__ = ["coin_split", "held_out", "holdout", "pooled", "train_test"]
 
 Rows: TypeAlias = NDArray[np.int64]
 
@@ -80,7 +80,7 @@ def coin_split(
     fraction("split", test_fraction=test_fraction)
     examples, names, train, test = federated.examples, [], [], []
     for name, rows in zip(federated.names, federated.rows, strict=True):
-        out = np.array([_coin(examples, int(row), seed, by_user=by_user) < test_fraction for row in rows], dtype=bool)
+        out = held_out(examples, rows, test_fraction, seed, by_user=by_user)
         train.append(rows[~out])
         if out.any():
             names.append(name)
@@ -88,6 +88,14 @@ def coin_split(
     if not test:
         raise ConfigError.about("split", "leaves nothing to test on", "raise the fraction", test_fraction=test_fraction)
     return replace(federated, rows=tuple(train)), replace(federated, names=tuple(names), rows=tuple(test))
+
+
+def held_out(
+    examples: Examples, rows: Rows, test_fraction: float, seed: int, *, by_user: bool = False
+) -> NDArray[np.bool_]:
+    """Which of the rows `coin_split` holds out; the arguments are its own."""
+    coins = (_coin(examples, int(row), seed, by_user=by_user) for row in rows)
+    return np.array([coin < test_fraction for coin in coins], dtype=bool)
 
 
 def _coin(examples: Examples, row: int, seed: int, *, by_user: bool) -> float:

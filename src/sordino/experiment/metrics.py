@@ -40,8 +40,17 @@ class Metrics:
         return {k: round(v, 6) for k, v in values.items() if v is not None} | {"visibility": self.visibility}
 
 
+def figures(setup: Setup, model: Vector) -> dict[str, Any] | None:
+    """What a run's summary says of a model; None at a coordinator, whose sites keep held-out records and figures."""
+    return None if setup.population.elsewhere else metrics(setup, model).to_plain()
+
+
 def metrics(setup: Setup, model: Vector) -> Metrics:
-    """Figures of a flat model on the test parts."""
+    """Figures of a flat model on the test parts.
+
+    Raises:
+        ConfigError: They are elsewhere.
+    """
     test, classes = setup.population.test, setup.population.spec.classes
     setup.layout.restore(setup.module, model)
     x, y = pooled(test)

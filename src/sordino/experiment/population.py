@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,12 @@ from sordino.data import datasets, partitions
 from sordino.data.canaries import Canaries
 from sordino.data.examples import Examples
 from sordino.data.federation import FederatedData
-from sordino.data.pretrained import located
 from sordino.data.split import coin_split, train_test
-from sordino.data.texts import Texts
-from sordino.data.tokenise import encode
+from sordino.experiment import declared
 from sordino.experiment.canaries import planted
 from sordino.experiment.config import Experiment
-from sordino.local.models import InputSpec, TextInput, models
+from sordino.experiment.reading import in_form, read, spec_of, untold
+from sordino.local.models import InputSpec
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Population:
         """The clients' names."""
         return self.train.names
 
+    @property
+    def elsewhere(self) -> frozenset[str]:
+        """Clients of which only the number of records is known here."""
+        return self.train.elsewhere
+
     def __len__(self) -> int:
         return len(self.train)
 
@@ -71,11 +76,13 @@ def load(experiment: Experiment, here: Mapping[str, Any] | None = None, silo: st
 
     Raises:
         ConfigError: The data cannot be read, a client is empty, or there is only one client.
+        PrivacyError: This is a silo's machine, and its own data do not fit the experiment.
     """
-    name, options = single("data", experiment.data)
-    options = _here(options, here or {}, silo)
-    text = _text_input(experiment)
-    examples = _read(datasets.build(name, options, f"data.{name}").load(), text)
+    if declared.given(experiment):
+        return _counted(experiment, *declared.parts(experiment, here or {}, silo))
+    own = untold(silo) if silo is not None and here else nullcontext()
+    with own:
+        examples = read(experiment, here or {}, silo)
     partition, options = single("partition", experiment.partition)
     if partition != "natural" and not examples.public:
         raise PrivacyError.about(
@@ -94,56 +101,28 @@ def load(experiment: Experiment, here: Mapping[str, Any] | None = None, silo: st
         )
     _check_persons(experiment, clients)
     train, test, canaries = planted(experiment, *_parts(experiment, clients))
+    return _counted(experiment, examples, train, test, canaries)
+
+
+def _counted(
+    experiment: Experiment,
+    known: Examples,
+    train: FederatedData,
+    test: FederatedData,
+    canaries: Canaries | None = None,
+) -> Population:
+    """The population of these parts, with its public counts; `known` says what a record looks like."""
     whole = Population(
         train=train,
         test=test,
         units=(),
-        spec=InputSpec(
-            shape=examples.shape,
-            classes=examples.classes,
-            vocabulary=examples.vocabulary,
-            padding=examples.padding,
-            folder=None if text is None else str(located(text.base)),
-            per_position=examples.y.ndim > 1,
-        ),
-        public=examples.public and test.examples.public,
-        source=examples.source,
+        spec=spec_of(experiment, known),
+        public=known.public and test.examples.public,
+        source=known.source,
         canaries=canaries,
     )
     unit = experiment.privacy.unit
     return replace(whole, units=tuple(_units(whole, i, unit) for i in range(len(whole))))
-
-
-def _here(options: Mapping[str, Any], here: Mapping[str, Any], silo: str | None) -> dict[str, Any]:
-    """A data set's options on a silo's machine: which of its files are read is for the silo to say."""
-    if silo is not None and "path" in options and "path" not in here:
-        raise PrivacyError.about(
-            f"silo {silo!r}", "is named by the experiment, not by the silo", "set [data] in its site.toml", path="…"
-        )
-    return {**options, **here}
-
-
-def _text_input(experiment: Experiment) -> TextInput | None:
-    """How the model wants its text, if it reads any."""
-    name, options = single("model", experiment.model)
-    return getattr(models.build(name, options, f"model.{name}"), "text", None)
-
-
-def _read(loaded: Examples | Texts, text: TextInput | None) -> Examples:
-    """Texts as tokens of the model; anything else as it is.
-
-    Raises:
-        ConfigError: A model of texts and other data, or the other way round.
-    """
-    if isinstance(loaded, Texts) != (text is not None):
-        raise ConfigError.about(
-            "model",
-            "reads texts" if text is not None else "does not read texts",
-            "use data of text with text_classifier or causal_lm, and other data with other models",
-        )
-    if isinstance(loaded, Examples) or text is None:
-        return cast("Examples", loaded)
-    return encode(loaded, located(text.base), length=text.length, task=text.task)
 
 
 def require_public(population: Population) -> None:
@@ -181,7 +160,7 @@ def _parts(experiment: Experiment, clients: FederatedData) -> tuple[FederatedDat
             return train_test(clients, wanted.test_fraction, seed)
         return coin_split(clients, wanted.test_fraction, seed, by_user=experiment.privacy.unit is Unit.USER)
     name, options = single("evaluation.data", wanted.data)
-    examples = _read(datasets.build(name, options, f"evaluation.data.{name}").load(), _text_input(experiment))
+    examples = in_form(experiment, datasets.build(name, options, f"evaluation.data.{name}").load())
     known = clients.examples
     if (examples.shape, examples.classes, examples.vocabulary) != (known.shape, known.classes, known.vocabulary):
         raise ConfigError.about(

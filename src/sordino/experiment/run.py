@@ -19,7 +19,7 @@ from sordino.experiment.books import kept
 from sordino.experiment.build import Built, build
 from sordino.experiment.claimed import account_of, claimed_epsilon
 from sordino.experiment.folder import RunFolder
-from sordino.experiment.metrics import metrics
+from sordino.experiment.metrics import figures, metrics
 from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
 from sordino.experiment.progress import Progress, Spent
@@ -86,9 +86,9 @@ def run(
         BreakerOpen: The sensor audit failed; nothing was charged or released.
         BudgetRefused: The ledger cannot pay; nothing was released.
         PrivacyError: A precondition of the guarantee does not hold; nothing was released.
+        ConfigError: Records are elsewhere, and no federation is given.
     """
-    if federation is not None:
-        asynchrony.refuse_elsewhere(plan.experiment)
+    _require_parts(plan, population, federation)
     folder = RunFolder(runs / f"{plan.experiment.name}-{plan.digest[:8]}")
     finished = folder.finished(plan.digest)
     if finished is not None:
@@ -128,9 +128,9 @@ def run(
         away = _agreed(books, claims, model)
         summary = plan_json(plan)
         summary |= _claimed(plan, summary["silos"], claims)
-        summary |= {"metrics": metrics(built.setup, model).to_plain(), "run_folder": str(folder.path)}
+        summary |= {"metrics": figures(built.setup, model), "run_folder": str(folder.path)}
         summary |= {"released_metrics": None if released is None else released.to_plain()}
-        if built.setup.population.spec.per_position:  # what the pretrained base could do before
+        if population.spec.per_position and not population.elsewhere:  # what the pretrained base could do before
             summary |= {"metrics_at_start": metrics(built.setup, built.start).to_plain()}
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
         summary |= adapter.exported(built.setup, model, folder)
@@ -142,6 +142,14 @@ def run(
         if released is not None:  # the summary keeps them
             books.published(released_metrics.name_of(_name(plan)))
         return Result(folder.path, summary, claims, fresh=True, resumed_at=before.round if before else 0)
+
+
+def _require_parts(plan: Plan, population: Population, federation: Federation | None) -> None:
+    """Silos that are played here need their records here; silos that are elsewhere take their own time."""
+    if federation is None:
+        population.train.require_here()
+    else:
+        asynchrony.refuse_elsewhere(plan.experiment)
 
 
 @contextmanager

@@ -62,6 +62,7 @@ class Selected:
 
 def selected(tuning: Tuning, population: Population, runs: Path, base: Path) -> Selected:
     """Run a selection that is priced, or read one that is finished; see `tuning.select`."""
+    population.train.require_here()
     plan = tuning.plan
     folder = RunFolder(runs / f"{plan.experiment.name}-tune-{plan.digest[:8]}")
     place = located(plan.experiment.ledger, base) if plan.experiment.ledger else folder.ledger

@@ -117,6 +117,20 @@ class Table:
             features=names,
         ).validated(WHERE)
 
+    def stand_in(self) -> Examples:
+        """One made-up record of the declared form, for whoever has no file.
+
+        Raises:
+            ConfigError: The form is not all declared.
+        """
+        if self.features is None or self.classes is None:
+            rule = "needs features and classes where no file is at hand"
+            raise ConfigError.about(WHERE, rule, "list both: columns to predict from, and values of the label")
+        nothing = np.zeros(1) if self.missing == "refuse" else np.full(1, np.nan)
+        names, x = joined([self._block(name, [None], nothing) for name in self._chosen(self.features)])
+        y = np.zeros(1, np.int64)
+        return Examples(x, y, len(self.classes), source=self.source, licence=self.licence, features=names)
+
     @property
     def _window(self) -> tuple[Point | None, Point] | None:
         if self.until is None:
@@ -144,19 +158,21 @@ class Table:
         for name in (*roles, *(self.features or ()), *self.ranges, *self.categories):
             if name not in present:
                 raise ConfigError.about(WHERE, f"has no column {name!r}", nearest(name, present))
-        chosen = [name for name in present if name not in roles] if self.features is None else list(self.features)
+        return self._chosen([name for name in present if name not in roles] if self.features is None else self.features)
+
+    def _chosen(self, chosen: Sequence[str]) -> list[str]:
         if not chosen:
             raise ConfigError.about(WHERE, "has no feature columns", "name some in features = […]")
         if self.label in chosen:
             raise ConfigError.about(WHERE, "is the label and a feature", "remove it from features", label=self.label)
-        return chosen
+        return list(chosen)
 
     def _encoded(self, name: str, column: Any) -> Block:
         if self.missing == "refuse" and column.isna().any():
             rule = f"column {name!r} lacks {int(column.isna().sum())} values"
             raise ConfigError.about(WHERE, rule, "fill them, or set missing = 'indicator'")
         if name in self.categories:
-            return categorical(WHERE, name, names_of(column), self.categories[name])
+            return self._block(name, names_of(column), np.zeros(0))
         try:
             values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         except (ValueError, TypeError):
@@ -164,6 +180,12 @@ class Table:
                 f"list its public values in categories.{name}, leave it out of features, or name it as client or user"
             )
             raise ConfigError.about(WHERE, f"column {name!r} is not numeric", remedy) from None
+        return self._block(name, (), values)
+
+    def _block(self, name: str, texts: Sequence[str | None], values: NDArray[np.float64]) -> Block:
+        """A column by its categories, else by its range."""
+        if name in self.categories:
+            return categorical(WHERE, name, texts, self.categories[name])
         bounds = cast(Bounds | None, self.ranges.get(name))
         return measured(name, values, bounds, indicator=self.missing == "indicator")
 

@@ -103,6 +103,20 @@ class Text:
             licence=self.licence,
         ).validated(WHERE)
 
+    def stand_in(self) -> Texts:
+        """One made-up record of the declared form, for whoever has no file.
+
+        Raises:
+            ConfigError: The form is not all declared.
+        """
+        if self.label is not None and self.classes is None:
+            raise ConfigError.about(WHERE, "needs classes where no file is at hand", "list them", label=self.label)
+        said: dict[str, Any] = dict.fromkeys(filter(None, (self.text, self.prompt, self.answer)), "…")
+        if self.messages is not None:
+            said[self.messages] = [{"role": role, "content": "…"} for role in ("user", "assistant")]
+        y, classes = (None, None) if self.classes is None else (np.zeros(1, np.int64), len(self.classes))
+        return Texts((self._record(0, said),), y, classes, source=self.source, licence=self.licence)
+
     def _check_columns(self, first: Row) -> None:
         """Every column named anywhere, in the first row; later rows of JSON may still lack one."""
         wanted = (self.text, self.messages, self.prompt, self.answer, self.label, self.client, self.user, self.group)

@@ -31,7 +31,7 @@ def open_run(path: Path, *, ledger: Path | None = None, seed: int = 0) -> Audite
         seed: Of the audit's own choices.
 
     Raises:
-        ConfigError: No finished run is there, or its ledger is elsewhere.
+        ConfigError: No finished run is there, or its ledger or records are elsewhere.
         VerificationError: Data, settings or code have changed since: what would be attacked is not what ran.
     """
     folder = RunFolder(path)
@@ -42,6 +42,7 @@ def open_run(path: Path, *, ledger: Path | None = None, seed: int = 0) -> Audite
         )
     experiment: Experiment = tables.build(Experiment, written["experiment"], "experiment")
     population = load(experiment)
+    population.train.require_here()
     plan = make_plan(experiment, population, check_learning=False)
     if plan.digest != written["digest"]:
         raise VerificationError.about(

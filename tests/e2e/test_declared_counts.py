@@ -1,0 +1,300 @@
+"""Silos whose files nobody else has: the plan is made of declared numbers, and whoever lies does not join."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from machines import Machines, answers
+from whole_runs import model, one_line, planned, sordino
+
+from sordino.core.errors import ConfigError, PrivacyError
+from sordino.data.canaries import craft
+from sordino.data.federation import pooled
+from sordino.experiment.audits.opening import open_run
+from sordino.experiment.build import build
+from sordino.experiment.config import read
+from sordino.experiment.declared import census
+from sordino.experiment.metrics import metrics
+from sordino.experiment.plan import make_plan
+from sordino.experiment.population import load
+from sordino.experiment.run import run
+from sordino.experiment.site.member import Member
+from sordino.ledger.silo import open_silo
+
+SEED = "simulation.noise_seed=5"
+SILOS = ("east", "north", "south")
+HEADER = "a,b,ill,hospital\n"
+TOML = """
+name = "apart"
+seed = 3
+rounds = 3
+[data.table]
+label = "ill"
+client = "hospital"
+features = ["a", "b"]
+ranges = { a = [0, 1], b = [0, 1] }
+classes = ["0", "1"]
+[model.logistic]
+[privacy]
+epsilon = 6.0
+delta = 1e-5
+silos_per_person = 1
+[local]
+clip = 0.5
+lr = 0.5
+[strategy.fedavg]
+"""
+
+
+def rows_of(silo: str) -> str:
+    """50, 60 or 70 records, none alike."""
+    draw = np.random.default_rng(SILOS.index(silo))
+    n = 50 + 10 * SILOS.index(silo)
+    a, b, noise = draw.random((3, n))
+    ill = (a + 0.3 * noise > 0.6).astype(int)
+    return "".join(f"{x:.6f},{y:.6f},{z},{silo}\n" for x, y, z in zip(a, b, ill, strict=True))
+
+
+@dataclass
+class Apart(Machines):
+    """Machines of which each has its own file, under its own path."""
+
+    files: dict[str, Path] = field(default_factory=dict)
+
+    @contextmanager
+    def members(self):
+        with ExitStack() as stack:
+            yield {
+                name: Member(stack.enter_context(open_silo(folder)), folder, data={"path": str(self.files[name])})
+                for name, folder in ((name, self.root / "silos" / name) for name in self.silos)
+            }
+
+
+def declared(root: Path, counts: dict[str, int]) -> Path:
+    file = root / "apart.toml"
+    lines = "".join(f"[silos.{name}]\nrecords = {count}\n" for name, count in counts.items())
+    file.write_text(TOML + lines, encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def files(tmp_path):
+    found = {}
+    for silo in SILOS:
+        found[silo] = tmp_path / f"machine of {silo}" / "patients.csv"
+        found[silo].parent.mkdir()
+        found[silo].write_text(HEADER + rows_of(silo), encoding="utf-8")
+    return found
+
+
+@pytest.fixture
+def apart(tmp_path, files):
+    experiment = read(declared(tmp_path, {}))
+    counts = {silo: census(experiment, {"path": str(path)}, silo) for silo, path in files.items()}
+    machines = Apart.enrolled(declared(tmp_path, dict(reversed(counts.items()))), SILOS, test=True)
+    machines.files = files
+    return machines
+
+
+@pytest.fixture
+def whole(tmp_path):
+    """The same rows in one file, as if all silos were in one process."""
+    (tmp_path / "all.csv").write_text(HEADER + "".join(map(rows_of, SILOS)), encoding="utf-8")
+    file = tmp_path / "whole.toml"
+    file.write_text(TOML.replace("[data.table]", f"[data.table]\npath = '{tmp_path / 'all.csv'}'"), encoding="utf-8")
+    return file
+
+
+def test_a_run_of_files_apart_is_the_run_of_one_file(apart, whole):
+    """
+    Same model, bit by bit; same price. The coordinator had no record, so it has no figures; each site has its own.
+    """
+    (plan, _), (_, here) = planned(apart.file, SEED), planned(whole)
+    assert plan.clients == here.names
+    alone = run(plan, here, "", apart.root / "alone")
+    with apart.members() as members:
+        result = apart.run(answers(members), SEED)
+    assert apart.told == []
+    assert np.array_equal(model(result), model(alone))
+    assert result.summary["epsilon"] == alone.summary["epsilon"]
+    assert tuple(silo["units"] for silo in result.summary["silos"]) == here.units
+    assert result.summary["metrics"] is None
+    own = [json.loads((p / "metrics.json").read_text()) for p in apart.root.glob("silos/*/runs/*")]
+    assert [figures["visibility"] for figures in own] == ["local"] * 3
+    assert len({figures["accuracy"] for figures in own}) > 1  # of one silo each
+
+
+def test_every_machine_makes_the_same_plan(apart):
+    """
+    Path, rows of others and order of declarations have no part in the digest; a declared number has.
+    """
+    experiment = read(apart.file)
+    at = {silo: load(experiment, {"path": str(path)}, silo) for silo, path in apart.files.items()}
+    digests = {make_plan(experiment, population).digest for population in (load(experiment), *at.values())}
+    assert len(digests) == 1
+    assert [sorted(population.elsewhere) for population in at.values()] == [
+        sorted(set(SILOS) - {silo}) for silo in SILOS
+    ]
+    counts = {silo: experiment.silos[silo].records for silo in SILOS}
+    more = read(declared(apart.root, counts | {"east": counts["east"] + 1}))
+    assert make_plan(more, load(more)).digest not in digests
+
+
+def test_plan_and_result_at_a_coordinator_without_data(apart, capsys):
+    code, out, _ = sordino(capsys, "plan", apart.file, "--json")
+    assert code == 0
+    assert {silo["name"] for silo in json.loads(out)["silos"]} == set(SILOS)
+    from sordino.cli.show import show_result
+
+    with apart.members() as members:
+        result = apart.run(answers(members), SEED)
+    show_result(result.summary, fresh=True)
+    assert "held-out records are at the sites" in capsys.readouterr().out
+
+
+def test_a_silo_with_another_number_does_not_join(apart):
+    """
+    One record more, then one less. Nobody is told how many there are.
+    """
+    text = apart.files["north"].read_text()
+    count = read(apart.file).silos["north"].records
+    for changed in (text + "0.111111,0.222222,0,north\n" * 5, text.replace(text.splitlines()[1] + "\n", "", 1)):
+        apart.files["north"].write_text(changed)
+        now = census(read(apart.file), {"path": str(apart.files["north"])}, "north")
+        assert now != count
+        with apart.members() as members, pytest.raises(PrivacyError, match="another number of records") as refused:
+            apart.run(answers(members), SEED)
+        assert str(now) not in str(refused.value)
+        assert "records=" + str(count) in str(refused.value)
+
+
+def test_what_others_have_does_not_move_a_silos_records(apart):
+    """
+    North's training records, whoever else is there.
+    """
+    experiment = read(apart.file)
+    here = {"path": str(apart.files["north"])}
+    before = load(experiment, here, "north")
+    fewer = read(apart.file, ("silos.east.records=7",))
+    after = load(fewer, here, "north")
+    x, again = (p.train.silo(p.train.index("north")).x for p in (before, after))
+    assert np.array_equal(x, again)
+    held = before.test.silo(0)
+    assert before.test.names == ("north",)
+    assert len(x) + len(held) == 60
+
+
+def test_a_row_of_another_silo_is_refused_and_quoted_to_nobody(apart, capsys):
+    """
+    What is wrong in a file is told at the site: a message may quote a record.
+    """
+    file = apart.files["south"]
+    right = file.read_text()
+    home = apart.root / "silos" / "south"
+    (home / "site.toml").write_text(f"data = '{file}'\n")
+    for wrong, why in (
+        ("0.1,0.2,1,east\n", "names another silo than 'south' in row 70"),
+        ("secret,0.2,1,south\n", "not numeric"),
+    ):
+        file.write_text(right + wrong)
+        with apart.members() as members, pytest.raises(PrivacyError, match="its own data") as refused:
+            apart.run(answers(members), SEED)
+        assert "secret" not in str(refused.value)
+        assert "east" not in str(refused.value)
+        code, _, error = sordino(capsys, "silo", "census", home, apart.file)
+        assert (code, why in one_line(error)) == (2, True)
+
+
+def test_census_prints_what_is_to_be_declared(apart, capsys):
+    home = apart.root / "silos" / "east"
+    (home / "site.toml").write_text(f"data = '{apart.files['east']}'\n")
+    count = read(apart.file).silos["east"].records
+    draft = declared(apart.root, {"north": 3})
+    code, out, error = sordino(capsys, "silo", "census", home, draft)
+    assert (code, out, error) == (0, f"[silos.east]\nrecords = {count}\n", "")
+    code, out, error = sordino(capsys, "silo", "census", home, draft, "--set", "silos.east.records=7", "--json")
+    assert json.loads(out) == {"silo": "east", "records": count, "declared": 7}
+    code, _, error = sordino(capsys, "silo", "census", home, draft, "--set", "silos.east.records=7")
+    assert f"declares 7, and the silo has {count}" in error
+
+
+def test_a_silo_reads_no_file_but_its_own(apart):
+    experiment = read(apart.file)
+    with pytest.raises(PrivacyError, match="no part in this experiment"):
+        load(experiment, {"path": str(apart.files["east"])}, "west")
+    with pytest.raises(PrivacyError, match="its own data"):
+        load(experiment, {}, "east")
+
+
+def test_nothing_runs_on_records_that_are_elsewhere(apart, capsys):
+    """
+    Training, figures, canaries, audits, comparisons: at the coordinator, and at a site for any silo but its own.
+    """
+    code, _, error = sordino(capsys, "run", apart.file, "--runs", apart.root / "runs", "--json")
+    assert (code, "--engine flower" in one_line(error)) == (2, True)
+    assert not (apart.root / "runs").exists()
+    experiment = read(apart.file, (SEED,))
+    for population in (load(experiment), load(experiment, {"path": str(apart.files["east"])}, "east")):
+        setup = build(make_plan(experiment, population), population, together=False).setup
+        stranger = population.train.index("south")
+        elsewhere = pytest.raises(ConfigError, match="elsewhere")
+        with elsewhere:
+            population.train.silo(stranger)
+        with elsewhere:
+            setup.members([stranger])[0].load()
+        with elsewhere:
+            pooled(population.train)
+        with elsewhere:
+            craft(population.train, "south", 4, 0, "random")
+        with pytest.raises(IndexError):
+            population.train.examples.take(population.train.rows[stranger])
+    coordinators = load(experiment)
+    setup = build(make_plan(experiment, coordinators), coordinators, together=False).setup
+    with pytest.raises(ConfigError, match="elsewhere"):
+        metrics(setup, setup.layout.flatten(setup.module))
+    with apart.members() as members:
+        result = apart.run(answers(members), SEED)
+    with pytest.raises(ConfigError, match="elsewhere"):
+        open_run(result.folder)
+
+
+@pytest.mark.parametrize(
+    ("override", "why"),
+    [
+        ("audit={canaries=10}", "audit"),
+        ("compare={splits=1}", "compare"),
+        ("evaluation.every=1", "evaluation.every"),
+        ("evaluation.data={heart={}}", "evaluation.data"),
+        ("evaluation.release={epsilon=0.1}", "evaluation.release"),
+        ("partition={natural={min_records=5}}", "partition"),
+        ("privacy.unit='user'", "not persons"),
+        ("silos.west.epsilon=1.0", "lack `records`"),
+        ("silos.west.records=0", "records"),
+        ("data.table.path='all.csv'", "site.toml"),
+        ("data.table.public=true", "load it everywhere"),
+        ("data={table={label='ill',classes=['0','1']}}", "needs features and classes"),
+        ("data={table={label='ill',features=['a']}}", "needs"),
+        ("data={heart={}}", "everybody has"),
+    ],
+)
+def test_what_needs_records_is_refused_with_a_reason(apart, override, why):
+    with pytest.raises(ConfigError, match=why):
+        planned(apart.file, override)
+
+
+def test_whole_clients_too(apart):
+    """
+    Local DP of whole clients: their numbers of records count for nothing but agreement.
+    """
+    unit = ("privacy.unit='client'", "privacy.delta=1e-3", "privacy.epsilon=60.0", "stages=[{clip={norm=1.0}}]")
+    text = apart.file.read_text().replace("clip = 0.5\n", "")
+    apart.file.write_text(text)
+    plan, population = planned(apart.file, *unit)
+    assert population.units == (1, 1, 1)
+    at_east = load(read(apart.file, unit), {"path": str(apart.files["east"])}, "east")
+    assert make_plan(read(apart.file, unit), at_east).digest == plan.digest
