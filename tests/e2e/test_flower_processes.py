@@ -131,12 +131,12 @@ def database(fed: Path) -> Path:
     return at_rest.place(room, layout.read_coordinator(room).database)
 
 
-def run(fed: Path, code: bytes, out: Path) -> list:
+def run(fed: Path, code: bytes, out: Path, signed: bytes = CODE) -> list:
     """A run as the coordinator starts one: in the database, then a process of its own on the inner port."""
     room = fed / "coordinator"
     mine = layout.read_coordinator(room)
     with flower_code.state(database(fed)) as opened:
-        number = flower_code.stored_run(opened, code, signatures.read(room, code), {"experiment": str(out)})
+        number = flower_code.stored_run(opened, code, signatures.read(room, signed), {"experiment": str(out)})
         token = flower_code.claim(opened, number)
     command = [Path(sys.executable).parent / "flwr-serverapp", "--runtime-api-address", f"127.0.0.1:{mine.inside}"]
     command += ["--root-certificates", room / "ca.pem", "--token", token]

@@ -143,14 +143,14 @@ def stored_run(
     Args:
         opened: Flower's state.
         content: The bundle.
-        signatures: What reviewers signed; nodes that trust none of them refuse the run.
+        signatures: What reviewers signed, one at least; nodes that trust none of them refuse the run.
         config: What the run adds to the bundle's own settings.
 
     Returns:
         The run, which waits for whoever takes its token.
 
     Raises:
-        ConfigError: The bundle is none of Flower's, or has no setting of that name.
+        ConfigError: The bundle is none of Flower's, is signed by nobody, or has no setting of that name.
         EngineError: Flower did not take it.
     """
     from flwr.cli.config_utils import get_fab_metadata
@@ -164,6 +164,9 @@ def stored_run(
         name, version = get_fab_metadata(content)
     except (ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigError.about("bundle", f"is none of Flower's: {error}") from error
+    if not signatures:
+        rule = "is signed by nobody, so sites would refuse it"
+        raise ConfigError.about("code", rule, "see `sordino deploy sign`", digest=bundle.digest(content)[:16])
     for key in config:
         if key not in settings:
             raise ConfigError.about("bundle", f"has no setting {key!r}", nearest(key, settings))

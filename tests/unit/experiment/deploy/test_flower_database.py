@@ -17,6 +17,7 @@ from sordino.experiment.deploy import at_rest, bundle, flower_code, signatures
 from sordino.ledger.keys import SigningKey
 
 CODE = bundle.fab()
+SIGNED = [signatures.sign(SigningKey.generate("north"), CODE)]
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +69,15 @@ def test_a_run_carries_its_code_its_signatures_and_its_settings(opened):
 
 def test_a_run_adds_no_setting_that_was_not_signed(opened):
     with pytest.raises(ConfigError, match="has no setting 'plna'"):
-        flower_code.stored_run(opened, CODE, [], {"plna": "abc"})
+        flower_code.stored_run(opened, CODE, SIGNED, {"plna": "abc"})
     with pytest.raises(ConfigError, match="none of Flower's"):
-        flower_code.stored_run(opened, b"no bundle", [], {})
+        flower_code.stored_run(opened, b"no bundle", SIGNED, {})
+    with pytest.raises(ConfigError, match="signed by nobody"):
+        flower_code.stored_run(opened, CODE, [], {})
 
 
 def test_a_run_s_token_is_given_once(opened):
-    run = flower_code.stored_run(opened, CODE, [], {})
+    run = flower_code.stored_run(opened, CODE, SIGNED, {})
     assert run in flower_code.running(opened)
     assert len(flower_code.claim(opened, run)) > 20
     with pytest.raises(EngineError, match="taken already"):
@@ -122,7 +125,7 @@ def test_deleting_alone_would_leave_them(database, opened):
 
 
 def test_a_scrub_waits_for_a_run_that_is_under_way(database, opened):
-    run = flower_code.stored_run(opened, CODE, [], {})
+    run = flower_code.stored_run(opened, CODE, SIGNED, {})
     assert at_rest.scrub(database) >= 0  # nobody has begun it
     flower_code.claim(opened, run)
     with pytest.raises(EngineError, match="under way"):
@@ -133,7 +136,7 @@ def test_a_scrub_waits_for_a_run_that_is_under_way(database, opened):
 
 
 def test_a_run_whose_process_died_does_not_stop_a_scrub(database, opened):
-    run = flower_code.stored_run(opened, CODE, [], {})
+    run = flower_code.stored_run(opened, CODE, SIGNED, {})
     flower_code.claim(opened, run)
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE task SET active_until = datetime('now', '-1 second') WHERE finished_at IS NULL")
