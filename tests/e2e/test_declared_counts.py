@@ -287,6 +287,26 @@ def test_what_needs_records_is_refused_with_a_reason(apart, override, why):
         planned(apart.file, override)
 
 
+def test_texts_too(tmp_path, tiny_tokenizer_folder):
+    """
+    One made-up text tells the coordinator what the model reads: the same as a site's own texts.
+    """
+    file = tmp_path / "texts.toml"
+    head, _, tail = TOML.partition("[data.table]")
+    model = f"[model.text_classifier]\nbase = '{tiny_tokenizer_folder}'\nlength = 12\n[model.text_classifier.adapter.head]\n"
+    text = '[data.text]\ntext = "note"\nlabel = "ill"\nclasses = ["0", "1"]\n'
+    tail = tail[tail.index("[privacy]") :]
+    notes = tmp_path / "notes.csv"
+    notes.write_text("note,ill\n" + "".join(f"patient {i} rests,{i % 2}\n" for i in range(30)), encoding="utf-8")
+    file.write_text(f"{head}{text}{model}{tail}", encoding="utf-8")
+    count = census(read(file), {"path": str(notes)}, "north")
+    file.write_text(f"{file.read_text()}[silos.north]\nrecords={count}\n[silos.south]\nrecords=9\n", encoding="utf-8")
+    nobody, north = load(read(file)), load(read(file), {"path": str(notes)}, "north")
+    assert nobody.spec == north.spec
+    assert nobody.units == north.units == (count, 9)
+    assert len(north.train.silo(0)) == count
+
+
 def test_whole_clients_too(apart):
     """
     Local DP of whole clients: their numbers of records count for nothing but agreement.

@@ -70,3 +70,22 @@ def test_pooled_records_are_all_records_of_all_clients():
 
     assert x[:, 0].tolist() == [6, 0, 2]
     assert y.tolist() == [1, 0, 1]
+
+
+def test_a_silo_that_is_elsewhere_counts_and_cannot_be_read():
+    """Its row numbers lie past the last record; a row that is here cannot be called elsewhere."""
+    away = np.broadcast_to(np.int64(4), (1_000_000,))
+    data = FederatedData(EXAMPLES, ("north", "south"), (np.arange(4), away), frozenset({"south"}))
+    assert data.sizes == (4, 1_000_000)
+    assert len(data.silo(0)) == 4
+    with pytest.raises(ConfigError, match="elsewhere"):
+        data.silo(1)
+    with pytest.raises(ConfigError, match="elsewhere"):
+        pooled(data)
+    with pytest.raises(IndexError):
+        EXAMPLES.take(away)
+    with pytest.raises(ConfigError, match="its rows are here"):
+        FederatedData(EXAMPLES, ("north", "south"), rows([0], [1]), frozenset({"south"}))
+    nobody = FederatedData(EXAMPLES, (), (), frozenset({"south"}))
+    with pytest.raises(ConfigError, match="elsewhere"):
+        pooled(nobody)

@@ -164,3 +164,23 @@ def test_one_record_renames_no_person(tmp_path):
     one, other = load(tmp_path, whole), load(tmp_path, odd)
     assert one.user[:2].tolist() == other.user[:2].tolist() == ["07", "08"]
     assert one.client[:2].tolist() == other.client[:2].tolist() == ["01", "01"]
+
+
+@pytest.mark.parametrize("missing", ["refuse", "indicator"])
+def test_a_stand_in_has_the_form_of_what_a_file_holds(tmp_path, missing):
+    """From declarations alone, down to the columns' names; it belongs to nobody."""
+    table = TABLE | {"features": ["age", "sex"], "missing": missing}
+    made = datasets.build("table", table).stand_in().validated("stand-in")
+    path = tmp_path / "mine.csv"
+    pd.DataFrame(FRAME).to_csv(path, index=False)
+    read = datasets.build("table", table | {"path": str(path)}).load()
+    assert (len(made), made.client, made.user, made.public) == (1, None, None, False)
+    for name in ("shape", "classes", "features", "vocabulary"):
+        assert getattr(made, name) == getattr(read, name)
+
+
+@pytest.mark.parametrize("key", ["features", "classes"])
+def test_what_a_file_would_say_must_be_declared_for_a_stand_in(key):
+    table = {name: value for name, value in (TABLE | {"features": ["age"]}).items() if name != key}
+    with pytest.raises(ConfigError, match=r"features and classes|needs classes"):
+        datasets.build("table", table | {"public": True}).stand_in()

@@ -72,6 +72,21 @@ class TestOwn:
         assert [message.role for message in plain] == ["user", "assistant"]
         assert told == (Message("system", "Be kind."), *plain)
 
+    def test_stand_ins_have_the_form_of_what_a_file_holds(self):
+        """From declarations alone: a text with a label, a conversation, an answer with what the system says."""
+        text = datasets.build("text", OWN).stand_in()
+        talk = datasets.build("text", {"messages": "chat"}).stand_in()
+        said = datasets.build("text", {"prompt": "q", "answer": "a", "system": "Be kind."}).stand_in()
+        assert (len(text), text.classes, text.client) == (1, 2, None)
+        assert isinstance(text.records[0], str)
+        assert [message.role for message in talk.records[0]] == ["user", "assistant"]
+        assert [message.role for message in said.records[0]] == ["system", "user", "assistant"]
+        assert (talk.y, said.classes) == (None, None)
+        for made in (text, talk, said):
+            made.validated("stand-in")
+        with pytest.raises(ConfigError, match="needs classes"):
+            datasets.build("text", {"text": "note", "label": "urgent", "public": True}).stand_in()
+
     def test_a_folder_of_files_is_one_data_set(self, tmp_path):
         """In the order of their names; a part by the beginning of the name."""
         write(tmp_path, ROWS[:1], name="data/train-0")
