@@ -47,7 +47,7 @@ def check(experiment: Experiment, population: Population) -> None:
         raise ConfigError.about("experiment", "cannot be found for asynchronous rounds", "give a number", rounds=FIT)
     if experiment.privacy.noise_at is NoiseAt.SUM:
         raise ConfigError.about(
-            "privacy", "sums gradients at one model", 'use noise_at = "silo" with asynchronous rounds', noise_at="sum"
+            "privacy", "sums what all send at once", 'use noise_at = "silo" with asynchronous rounds', noise_at="sum"
         )
     if experiment.local.method == "zeroth_order":
         raise ConfigError.about(
