@@ -114,7 +114,8 @@ class World:
 
     def open(self) -> Ledger:
         """The ledger, signed every few events."""
-        return Ledger(self.place, key=OWNER, checkpoint_every=EVERY)
+        # A busy machine is no finding: whoever waits too long gives up, and its run is not taken over here.
+        return Ledger(self.place, key=OWNER, checkpoint_every=EVERY, busy_s=300.0)
 
     def prepare(self) -> None:
         """One live account that all spend, which cannot pay for everything; a frozen plan for each run."""

@@ -766,10 +766,9 @@ class TestPlantedBugs:
         assert any("more epsilon was spent than its limit" in problem for problem in verify(factory.place).problems)
 
 
-def unguarded(txid):
+def unguarded(db, txid):
     from sqlalchemy import update
 
-    units = charging._units(txid)
-    return (
-        update(charging.account).where(charging._filters(txid)).values(held_units=charging.account.c.held_units + units)
-    )
+    held = update(charging.account).where(charging._filters())
+    held = held.values(held_units=charging.account.c.held_units + charging._units())
+    return db.execute(held, {"charged": txid}).rowcount

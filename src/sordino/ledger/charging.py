@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Update, func, insert, select, tuple_, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, Text, bindparam, func, insert, select, tuple_, update
 
 from sordino.core.errors import PrivacyError
 from sordino.ledger import currencies, history, schema, scopes
@@ -112,9 +112,9 @@ def reserve(
     )
     plan_lines = sum(item.units is None for item in items)
     filters = {item.account_id for item in items if item.units is not None}
-    if plan_lines and db.execute(hold_allowances(header.txid, header.run)).rowcount != plan_lines:
+    if plan_lines and hold_allowances(db, header.txid, header.run) != plan_lines:
         raise Short
-    if filters and db.execute(hold_units(header.txid)).rowcount != len(filters):
+    if filters and hold_units(db, header.txid) != len(filters):
         raise Short
 
 
@@ -134,27 +134,63 @@ def repeated(txid: str, state: str) -> PrivacyError:
     )
 
 
-def hold_allowances(txid: str, run: str) -> Update:
-    """Hold what a frozen plan allows; a row moves only if its allowance still covers it."""
-    mine = (line.c.txid == txid) & (line.c.account_id == allowance.c.account_id)
-    count = select(line.c.count).where(mine, line.c.kind_id == allowance.c.kind_id).scalar_subquery()
-    return (
-        update(allowance)
-        .where(*_allowances(txid, run))
-        .where(allowance.c.held + allowance.c.spent + count <= allowance.c.allowed)
-        .values(held=allowance.c.held + count)
-    )
+_TXID, _RUN = bindparam("charged", type_=Text), bindparam("of_run", type_=Text)
+_KEPT = bindparam("kept", type_=BigInteger)
 
 
-def hold_units(txid: str) -> Update:
-    """Hold RDP units; an account moves only if its limit still covers them."""
-    units = _units(txid)
-    return (
-        update(account)
-        .where(_filters(txid))
-        .where(account.c.spent_units + account.c.held_units + units <= account.c.limit_units)
-        .values(held_units=account.c.held_units + units)
-    )
+def _count() -> Any:
+    mine = (line.c.txid == _TXID) & (line.c.account_id == allowance.c.account_id)
+    return select(line.c.count).where(mine, line.c.kind_id == allowance.c.kind_id).scalar_subquery()
+
+
+def _allowances() -> tuple[ColumnElement[bool], ...]:
+    number = select(admission.c.id).where(admission.c.run == _RUN).scalar_subquery()
+    lines = select(line.c.account_id, line.c.kind_id).where(line.c.txid == _TXID, line.c.units.is_(None))
+    return allowance.c.admission_id == number, tuple_(allowance.c.account_id, allowance.c.kind_id).in_(lines)
+
+
+def _filters() -> ColumnElement[bool]:
+    return account.c.id.in_(select(line.c.account_id).where(line.c.txid == _TXID, line.c.units.is_not(None)))
+
+
+def _units() -> Any:
+    mine = (line.c.txid == _TXID) & (line.c.account_id == account.c.id)
+    return select(func.sum(line.c.units)).where(mine).scalar_subquery()
+
+
+# Written once: a statement takes longer to build than to run.
+_HOLD_ALLOWANCES = (
+    update(allowance)
+    .where(*_allowances())
+    .where(allowance.c.held + allowance.c.spent + _count() <= allowance.c.allowed)
+    .values(held=allowance.c.held + _count())
+)
+_HOLD_UNITS = (
+    update(account)
+    .where(_filters())
+    .where(account.c.spent_units + account.c.held_units + _units() <= account.c.limit_units)
+    .values(held_units=account.c.held_units + _units())
+)
+_SETTLE_ALLOWANCES = (
+    update(allowance)
+    .where(*_allowances())
+    .values(held=allowance.c.held - _count(), spent=allowance.c.spent + _KEPT * _count())
+)
+_SETTLE_UNITS = (
+    update(account)
+    .where(_filters())
+    .values(held_units=account.c.held_units - _units(), spent_units=account.c.spent_units + _KEPT * _units())
+)
+
+
+def hold_allowances(db: Connection, txid: str, run: str) -> int:
+    """Hold what a frozen plan allows; a row moves only if its allowance still covers it. Returns how many moved."""
+    return int(db.execute(_HOLD_ALLOWANCES, {"charged": txid, "of_run": run}).rowcount)
+
+
+def hold_units(db: Connection, txid: str) -> int:
+    """Hold units of live accounts; one moves only if its limit still covers them. Returns how many moved."""
+    return int(db.execute(_HOLD_UNITS, {"charged": txid}).rowcount)
 
 
 def settle(
@@ -163,40 +199,14 @@ def settle(
     """Turn what a charge holds into what is spent, or give it back if it was aborted. Returns the time."""
     kept = 0 if state == "aborted" else 1
     ts = history.append(db, state, body, txid)
-    mine = (line.c.txid == txid) & (line.c.account_id == allowance.c.account_id)
-    count = select(line.c.count).where(mine, line.c.kind_id == allowance.c.kind_id).scalar_subquery()
-    db.execute(
-        update(allowance)
-        .where(*_allowances(txid, run))
-        .values(held=allowance.c.held - count, spent=allowance.c.spent + kept * count)
-    )
-    units = _units(txid)
-    db.execute(
-        update(account)
-        .where(_filters(txid))
-        .values(held_units=account.c.held_units - units, spent_units=account.c.spent_units + kept * units)
-    )
+    db.execute(_SETTLE_ALLOWANCES, {"charged": txid, "of_run": run, "kept": kept})
+    db.execute(_SETTLE_UNITS, {"charged": txid, "kept": kept})
     moved = db.execute(
         update(charge).where(charge.c.txid == txid, charge.c.state == "reserved").values(state=state, settled_at=ts)
     )
     if moved.rowcount != 1:
         raise PrivacyError.about("ledger", "is not reserved", txid=txid)
     return ts
-
-
-def _allowances(txid: str, run: str) -> tuple[ColumnElement[bool], ...]:
-    number = select(admission.c.id).where(admission.c.run == run).scalar_subquery()
-    lines = select(line.c.account_id, line.c.kind_id).where(line.c.txid == txid, line.c.units.is_(None))
-    return allowance.c.admission_id == number, tuple_(allowance.c.account_id, allowance.c.kind_id).in_(lines)
-
-
-def _filters(txid: str) -> ColumnElement[bool]:
-    return account.c.id.in_(select(line.c.account_id).where(line.c.txid == txid, line.c.units.is_not(None)))
-
-
-def _units(txid: str) -> Any:
-    mine = (line.c.txid == txid) & (line.c.account_id == account.c.id)
-    return select(func.sum(line.c.units)).where(mine).scalar_subquery()
 
 
 def _told(items: Sequence[Item], consents: Mapping[str, str]) -> dict[str, Any]:

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from sordino.core.errors import PrivacyError
 from sordino.ledger import schema
 
 head, event = schema.head, schema.event
+
+# Written once: a statement takes longer to build than to run.
+_HEAD = select(head.c.seq, head.c.hash)
+_EVENT = insert(event)
+_MOVE = update(head).where(head.c.seq == bindparam("before")).values(seq=bindparam("to"), hash=bindparam("link"))
 
 
 @dataclass(frozen=True)
@@ -56,12 +61,12 @@ def now() -> str:
 
 def append(db: Connection, kind: str, body: dict[str, Any], txid: str | None = None) -> str:
     """Write an event in the caller's transaction; returns its time."""
-    seq, prev = db.execute(select(head.c.seq, head.c.hash)).one()
+    seq, prev = db.execute(_HEAD).one()
     ts, text = now(), canonical(body)
     digest = link(seq + 1, ts, kind, txid, text, prev)
     row = {"seq": seq + 1, "ts": ts, "kind": kind, "txid": txid, "body": text, "prev": prev, "hash": digest}
-    db.execute(insert(event), row)
-    moved = db.execute(update(head).where(head.c.seq == seq).values(seq=seq + 1, hash=digest))
+    db.execute(_EVENT, row)
+    moved = db.execute(_MOVE, {"before": seq, "to": seq + 1, "link": digest})
     if moved.rowcount != 1:
         raise PrivacyError.about("ledger", "another writer moved the history; nothing was released")
     return ts

@@ -166,15 +166,15 @@ class Ledger(Owned):
                 "commit", "was not reserved by this ledger object", "nothing was released", txid=txid
             )
         self._guard(db, run)
-        charge = reading.charge(db, txid)
-        if charge is not None and charge.state == "committed" and reading.digest(db, txid) == digest:
+        state = reading.state(db, txid)
+        if state == "committed" and reading.digest(db, txid) == digest:
             if consents.items() <= reading.consents(db, txid).items():
                 return False
             raise PrivacyError.about("commit", "has other consents already", "nothing was released", txid=txid)
-        if charge is None or charge.state != "reserved":
-            state = charge and charge.state
+        if state != "reserved":
             raise PrivacyError.about("commit", f"is {state} already", "nothing was released", txid=txid)
-        told = beside.write(db, charge, consents, absent)
+        charge = reading.charge(db, txid) if consents or absent else None
+        told = {} if charge is None else beside.write(db, charge, consents, absent)
         charging.settle(db, txid, run, "committed", {"sha256": digest, **told})
         return True
 

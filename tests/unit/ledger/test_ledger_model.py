@@ -330,11 +330,10 @@ def refunding(db, txid, run, state, body):
     return SETTLE(db, txid, run, "aborted" if state == "forfeited" else state, body)
 
 
-def unguarded(txid):
-    units = charging._units(txid)
-    return (
-        update(charging.account).where(charging._filters(txid)).values(held_units=schema.account.c.held_units + units)
-    )
+def unguarded(db, txid):
+    held = update(charging.account).where(charging._filters())
+    held = held.values(held_units=charging.account.c.held_units + charging._units())
+    return db.execute(held, {"charged": txid}).rowcount
 
 
 SETTLE = charging.settle
