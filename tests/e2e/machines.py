@@ -17,7 +17,7 @@ from sordino.experiment.site.member import Member
 from sordino.federation.post import Answering, Within
 from sordino.ledger import Account
 from sordino.ledger.enrolment import enrol
-from sordino.ledger.keys import SigningKey
+from sordino.ledger.keys import SigningKey, VerifyKey
 from sordino.ledger.silo import open_silo
 
 SILOS = ("cleveland", "hungary", "switzerland", "va-long-beach")
@@ -31,17 +31,31 @@ class Machines:
     key: SigningKey
     silos: tuple[str, ...] = SILOS
     told: list[str] = field(default_factory=list)
+    folder: str = "silos"
 
     @classmethod
     def enrolled(
-        cls, file: Path, silos: tuple[str, ...] = SILOS, *, unit: Unit = Unit.RECORD, test: bool = False, epsilon: float = 8.0
+        cls,
+        file: Path,
+        silos: tuple[str, ...] = SILOS,
+        *,
+        unit: Unit = Unit.RECORD,
+        test: bool = False,
+        epsilon: float = 8.0,
+        delta: float = 1e-4,
+        folder: str = "silos",
+        noise_at: str = "silo",
     ) -> Machines:
         key = SigningKey.generate("coordinator")
+        (file.parent / "coordinator.pem").unlink(missing_ok=True)
         key.save(file.parent / "coordinator.pem")
         for name in silos:
-            account = Account(name, unit, Adjacency.ADD_REMOVE, epsilon, 1e-4, test=test)
-            enrol(file.parent / "silos" / name, account, coordinators=[key.public])
-        return cls(file, key, silos)
+            account = Account(name, unit, Adjacency.ADD_REMOVE, epsilon, delta, test=test)
+            enrol(file.parent / folder / name, account, coordinators=[key.public])
+            rules = file.parent / folder / name / "silo.toml"
+            text = rules.read_text(encoding="utf-8").replace('noise_at = ["silo"]', f'noise_at = ["{noise_at}"]')
+            rules.write_text(text, encoding="utf-8")
+        return cls(file, key, silos, folder=folder)
 
     @property
     def root(self) -> Path:
@@ -52,17 +66,24 @@ class Machines:
         """Every silo's process, as an object."""
         with ExitStack() as stack:
             yield {
-                name: Member(stack.enter_context(open_silo(self.root / "silos" / name)), self.root / "silos" / name)
+                name: Member(
+                    stack.enter_context(open_silo(self.root / self.folder / name)),
+                    self.root / self.folder / name,
+                    peers=self.keys(),
+                )
                 for name in self.silos
             }
 
+    def keys(self) -> dict[str, VerifyKey]:
+        """Every silo's public key."""
+        return {name: SigningKey.load(self.root / self.folder / name / "key.pem").public for name in self.silos}
+
     def federation(self, answering: Mapping[str, Answering], *overrides: str, **options: object) -> Federation:
-        keys = {name: SigningKey.load(self.root / "silos" / name / "key.pem").public for name in self.silos}
         return Federation(
             experiment=read(self.file, overrides),
             post=Within(answering),
             key=self.key,
-            silos=keys,
+            silos=self.keys(),
             tell=self.told.append,
             **{"wait": 0.0, **options},
         )

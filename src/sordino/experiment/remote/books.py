@@ -78,6 +78,7 @@ class RemoteBooks:
         minimum: Least number of silos whose updates make a round.
         tell: Told what goes wrong at the silos, in words.
         fences: Under which fence each silo has joined. Who is not in it is away, and asked again before each round.
+        refused: Silos that are not asked again.
     """
 
     own: LedgerBooks
@@ -86,6 +87,7 @@ class RemoteBooks:
     minimum: int
     tell: Telling
     fences: dict[str, int] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
     _round: _Round = field(default_factory=_Round)
 
     # ── the loop's side ──
@@ -232,17 +234,29 @@ class RemoteBooks:
         self.fences[silo] = fence
 
     def _welcome_back(self) -> None:
-        """Ask silos that are away to join again, each under a fence of its own; who does not stays away."""
-        away = [silo for silo in self.terms.clients if silo not in self.fences]
-        if not away:
+        """Ask silos that are away whether they are back; then all join anew, under one new fence.
+
+        Who refuses stays away for good; who does not answer is asked again before the next round.
+        """
+        away = [silo for silo in self.terms.clients if silo not in self.fences and silo not in self.refused]
+        if not away or not self.roll.greet(away, self.terms.run, self.terms.origin):
             return
-        for silo, greeting in self.roll.greet(away, self.terms.run, self.terms.origin).items():
+        # Charges are the newest fence's only, so that whoever has an older one has to join again.
+        fence = self.own.ledger.open_run(self.terms.run)
+        here = [silo for silo in self.terms.clients if silo not in self.refused]
+        self.fences.clear()
+        for silo, greeting in self.roll.greet(here, self.terms.run, self.terms.origin).items():
             try:
-                self.join(silo, self.own.ledger.growth(greeting.seen), self.own.ledger.open_run(self.terms.run))
+                self.join(silo, self.own.ledger.growth(greeting.seen), fence)
                 self.catch_up([silo])
-                self.tell(f"{silo} is back")
             except SordinoError as problem:
+                self.fences.pop(silo, None)
                 self.tell(f"{silo} stays away: {problem}")
+                if not isinstance(problem, EngineError):
+                    self.refused.add(silo)
+                continue
+            if silo in away:
+                self.tell(f"{silo} is back")
 
     def catch_up(self, silos: list[str]) -> None:
         """Let silos count as spent what was charged here without them."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.core.errors import SordinoError
+from sordino.core.errors import EngineError, SordinoError
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.federation.engines import Announced, Engine, Summing, Together, Work
 from sordino.federation.post import Letter, Post
@@ -117,7 +117,8 @@ class Flower(Engine):
 
     def summed(self, plan: RoundPlan, sums: Summing, model: Vector) -> NDArray[np.uint64]:
         announced = self.announced or Announced(model, {}, len(model))
-        silent = dict.fromkeys(sums.terms.members, "did not answer")
+        unheard = f"members did not answer within {self.timeout:g} s"
+        silent = dict.fromkeys(sums.terms.members, unheard)
 
         def ask(stage: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
             clients, letters = {}, {}
@@ -137,7 +138,11 @@ class Flower(Engine):
         def heard(stage: str, client: int, why: str) -> None:
             silent[client] = f"{stage}: {why}"
 
-        total, survivors = summed(sums.terms, self.correspondence.believe, ask, heard)
+        try:
+            total, survivors = summed(sums.terms, self.correspondence.believe, ask, heard)
+        except EngineError as problem:
+            why = "; ".join(f"member {client}: {reason}" for client, reason in silent.items() if reason != unheard)
+            raise EngineError(f"{problem}; {why or unheard}") from None
         self.correspondence.closed(plan, {client: why for client, why in silent.items() if client not in survivors})
         return total
 
@@ -203,7 +208,6 @@ def _content(letter: Letter) -> Any:
 
 def letter_of(message: Message) -> Letter:
     """The letter in a message, or a refusal if there is none: whoever sent it, nothing but an answer can come of it."""
-    from sordino.core.errors import EngineError
     from sordino.federation.post import refusal
 
     if message.has_error():
