@@ -117,7 +117,8 @@ class Declared:
         categories: Values of the other columns; any other value is a missing one.
         person: Column that names the person behind a row. It can never be asked about.
         rows_per_person: How many of a person's rows count, for the unit `user`.
-        missing: "refuse" a file with missing values, or "indicator": a missing value is SQL's NULL.
+        missing: "refuse" a row that lacks a declared value: it counts nowhere. Or "indicator": a missing value is
+            SQL's NULL.
         edition: Which state of the rows, in the owner's words.
         candidates: Between how many values a quantile chooses, by column.
     """

@@ -41,6 +41,14 @@ class Rows:
     def __repr__(self) -> str:
         return "Rows(private)"
 
+    def whole(self, columns: list[str]) -> Rows:
+        """The rows that have a value in every column. Refusing the file instead would tell that some row has not."""
+        keep = np.ones(self.size, bool)
+        for column in columns:
+            keep &= self.has(column)
+        parts = [{name: part[keep] for name, part in of.items()} for of in (self.numbers, self.places, self.present)]
+        return Rows(int(keep.sum()), *parts)  # type: ignore[arg-type]
+
     def has(self, column: str) -> Mask:
         """Which rows have a value in a column."""
         return self.present[column] if column in self.present else self.places[column] != MISSING
@@ -50,8 +58,7 @@ def load(source: Source, unit: Unit) -> Rows:
     """Read a table's file.
 
     Raises:
-        ConfigError: It cannot be read, lacks a column, or has gaps that the declaration refuses. All of it is checked
-            before any question, and the message says no more than which column.
+        ConfigError: It cannot be read, or lacks a column. That is checked before any question.
     """
     from sordino.data.datasets.table import frame_of
 
@@ -74,12 +81,7 @@ def encoded(frame: Any, declared: Declared, unit: Unit) -> Rows:
     for name, values in declared.categories.items():
         places[name] = _places(frame[name], values)
     rows = Rows(len(frame), numbers, places, has)
-    if declared.missing == "refuse":
-        for name in declared.known():
-            if not rows.has(name).all():
-                remedy = "fill it, or set missing = 'indicator'"
-                raise ConfigError.about("query", "lacks values, or has undeclared ones", remedy, column=name)
-    return rows
+    return rows.whole(declared.known()) if declared.missing == "refuse" else rows
 
 
 def _person(declared: Declared, unit: Unit) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -216,12 +215,12 @@ def frame_of(path: Path, *, texts: bool = False, names: Sequence[str] = ()) -> A
         import pandas as pd
 
         if path.suffix in (".parquet", ".pq"):
-            return pd.read_parquet(path)
+            return _parquet(path)
         if not texts:
             return pd.read_csv(path, dtype=dict.fromkeys(names, str))
-        with warnings.catch_warnings(action="ignore", category=pd.errors.ParserWarning):
-            # A first row that is too long must not make the first column of all rows an index.
-            return pd.read_csv(path, dtype=str, index_col=False)
+        width = len(pd.read_csv(path, nrows=0, dtype=str, index_col=False).columns)
+        # So many columns, and no index: what a row has beyond them is cut, whichever row it is, and refuses no file.
+        return pd.read_csv(path, dtype=str, index_col=False, usecols=range(width))
     except ImportError:
         remedy = "pip install 'sordino[tables]'"
         raise ConfigError.about(WHERE, "needs pandas and pyarrow", remedy) from None
@@ -230,6 +229,16 @@ def frame_of(path: Path, *, texts: bool = False, names: Sequence[str] = ()) -> A
         raise ConfigError.about(
             WHERE, f"cannot be read ({first})", "give a CSV or Parquet file", path=path.name
         ) from None
+
+
+def _parquet(path: Path) -> Any:
+    """The rows of a Parquet file. Whole numbers stay whole: as floats, beside a gap, two persons could become one."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    whole = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
+    return pa.parquet.read_table(path).to_pandas(types_mapper=whole.get)
 
 
 def _texts(frame: Any, name: str) -> list[str]:
