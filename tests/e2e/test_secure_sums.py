@@ -1,4 +1,4 @@
-"""Runs whose noise is drawn in shares and whose sums are masked: the price, the noise, who may be lost, who is refused."""
+"""Runs whose noise is drawn in shares and whose sums are masked: price, noise, who may be lost, who is refused."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_silo_masks_with_nobody_it_does_not_know(machines):
     """
     with machines.members() as members:
         members["hungary"]._peers.pop("cleveland")
-        with pytest.raises(EngineError, match="fewer than the threshold.*masks with nobody it does not know"):
+        with pytest.raises(EngineError, match=r"fewer than the threshold.*masks with nobody it does not know"):
             machines.run(answers(members), *RECORDS[:2], "secure_sum={ bits = 32 }", SEED)
 
 

@@ -108,7 +108,7 @@ class Declared:
     sampling: Sampling = "poisson"
     rates: tuple[float, ...] = (0.2,)
     shares: tuple[float, ...] = (1.0,)
-    noise: Literal["gaussian", "laplace"] = "gaussian"
+    noise: Literal["gaussian", "laplace", "skellam", "discrete_gaussian"] = "gaussian"
     adjacency: Adjacency = Adjacency.ADD_REMOVE
     size: int | None = None
     costly: bool = False

@@ -212,8 +212,7 @@ class Member:
         if stage == "advertise":
             if self.silo.ledger.state(txid) is not None:
                 raise PrivacyError.about(f"silo {self.silo.name!r}", "was charged here before", txid=txid)
-            setting = shared(joined.setting)
-            self._one = OneSum(setting, joined.round(number), joined.client, self.silo.key, self._peers)
+            self._one = OneSum(shared(joined.setting), joined.round(number), joined.client, self.silo.key, self._peers)
         if self._one is None or self._one.txid != txid:
             raise EngineError.about("site", "is not the sum that it began", txid=txid)
         if stage == "mask":

@@ -46,7 +46,8 @@ class Party:
         Raises:
             SordinoError: It does not go on: the request is malformed, out of turn, or would uncover somebody.
         """
-        client, message = self._client, None
+        client = self._client
+        message: Message
         if stage == "advertise":
             message = client.advertise()
         elif stage == "share":
