@@ -66,6 +66,18 @@ def plain(value: object) -> Any:
     return value
 
 
+def value(hint: Any, given: object, where: str) -> Any:
+    """One value of the type that a hint names, as `build` takes them for its fields.
+
+    Raises:
+        ConfigError: It is of another type.
+
+    >>> value(dict[str, tuple[int, ...]], {"a": [1, 2]}, "here")
+    {'a': (1, 2)}
+    """
+    return _convert(hint, given, where)
+
+
 def _convert(hint: Any, value: object, where: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:

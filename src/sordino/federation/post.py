@@ -6,13 +6,15 @@ what it carries needs it to: a site decides what it answers, and what it answers
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
-from sordino.core.errors import BudgetRefused, EngineError, PrivacyError, SordinoError, VerificationError
+from sordino.core import tables
+from sordino.core.errors import BudgetRefused, ConfigError, EngineError, PrivacyError, SordinoError, VerificationError
 
 T = TypeVar("T")
 
@@ -51,6 +53,17 @@ class Letter:
     def content(self, name: str) -> bytes:
         """A field of bytes; else as `text`."""
         return self._field(name, bytes)
+
+    def plain(self, name: str, hint: Any) -> Any:
+        """A field that is JSON, as a value of the type that a hint names, see `tables.value`.
+
+        Raises:
+            EngineError: It is none.
+        """
+        try:
+            return tables.value(hint, json.loads(self.text(name)), f"post.{name}")
+        except (ValueError, RecursionError, ConfigError) as problem:
+            raise EngineError.about("post", f"carries no {name}: {problem}", action=self.action) from None
 
     def _field(self, name: str, kind: type[T]) -> T:
         value = self.fields.get(name)

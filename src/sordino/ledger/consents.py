@@ -23,7 +23,13 @@ from sordino.privacy.permits import Line
 account, kind, line = schema.account, schema.kind, schema.charge_line
 
 
-def write(db: Connection, charge: Charge, consents: Mapping[str, str], absent: Collection[str]) -> dict[str, Any]:
+def write(
+    db: Connection,
+    charge: Charge,
+    consents: Mapping[str, str],
+    absent: Collection[str],
+    newest: int | None = None,
+) -> dict[str, Any]:
     """Put grants beside the lines of a charge, in the caller's transaction.
 
     Args:
@@ -31,6 +37,7 @@ def write(db: Connection, charge: Charge, consents: Mapping[str, str], absent: C
         charge: Whose lines.
         consents: Signed grants of silos, by account.
         absent: Accounts whose silos did not answer; they are charged all the same.
+        newest: The run's fence, where a later process of it asked silos again; left out, the charge's own.
 
     Returns:
         What the history says of it; nothing where no silo was asked.
@@ -49,7 +56,7 @@ def write(db: Connection, charge: Charge, consents: Mapping[str, str], absent: C
         if stand.get(name, text) != text or name in absent:
             rule = "is absent, and consents" if name in absent else "has the consent of its silo already"
             raise PrivacyError.about("commit", rule, "nothing was released", account=name)
-        _check(db, text, charge, rows[name], (charge.fence, charge.fence))
+        _check(db, text, charge, rows[name], (charge.fence, newest or charge.fence))
     missing = sorted(rows.keys() - stand.keys() - consents.keys() - set(absent))
     if missing:
         raise PrivacyError.about(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sordino.core import checks
-from sordino.core.errors import ConfigError, PrivacyError, VerificationError
+from sordino.core.errors import ConfigError, PrivacyError, SordinoError, VerificationError
 from sordino.core.types import Unit
 from sordino.ledger import history
 from sordino.ledger.keys import SigningKey, VerifyKey
@@ -137,7 +137,7 @@ class Grant:
             numbers = {name: int(value[name]) for name in _NUMBERS}
             number = None if value["round"] is None else int(value["round"])
             found = cls(round=number, lines=lines, **texts, **numbers)  # type: ignore[arg-type]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, SordinoError):
             found = None
         if found is None or found.text != text:
             raise VerificationError.about("grant", "is not a grant's text")

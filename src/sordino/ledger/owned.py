@@ -90,7 +90,8 @@ class Owned(Admitting):
             if charge.fence >= self._fences[charge.run] or not consents:
                 rule = "was reserved by this process" if consents else "has no silo's consent"
                 raise PrivacyError.about("found", rule, "nothing was released", txid=txid)
-            told = beside.write(db, charge, consents, absent)
+            # A silo that had not been asked yet grants it to this process; one that had drawn never grants it again.
+            told = beside.write(db, charge, consents, absent, newest=self._fences[charge.run])
             charging.settle(db, txid, charge.run, "committed", {"sha256": digest, "found": True, **told})
             db.execute(insert(schema.outbox).values(txid=txid, sha256=digest, payload=bytes(artefact)))
 

@@ -205,10 +205,15 @@ class TestFound:
         with self.restarted(place) as ledger, pytest.raises(PrivacyError, match="no silo's consent"):
             ledger.found("t0", b"x", {}, SILOS)
 
-    def test_never_under_grants_for_the_new_owner(self, place):
-        """The silo would have drawn a second time for it."""
+    def test_silos_that_had_not_been_asked_grant_it_to_the_new_owner(self, place, tmp_path):
+        """A silo's own ledger knows a charge for ever: what it grants now it has not drawn before."""
+        with self.restarted(place) as ledger:
+            ledger.found("t0", b"x", both() | {"south": granted("south", fence=2)})
+        assert found_wrong(place, tmp_path) == []
+
+    def test_never_under_grants_for_anybody_else(self, place):
         with self.restarted(place) as ledger, pytest.raises(VerificationError, match="another charge"):
-            ledger.found("t0", b"x", both(fence=2))
+            ledger.found("t0", b"x", both(fence=3))
 
     def test_never_by_the_process_that_reserved(self, ledger):
         """It has a reservation, and commits under that."""

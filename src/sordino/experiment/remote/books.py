@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ import numpy as np
 from sordino.core.errors import EngineError, PrivacyError, SordinoError, VerificationError
 from sordino.core.types import NoiseAt, RoundPlan, Update, Vector
 from sordino.experiment.books import LedgerBooks
-from sordino.experiment.remote.roll import Roll, Telling
+from sordino.experiment.remote.roll import Greeting, Roll, Telling
 from sordino.experiment.rounds import Lost
 from sordino.experiment.site.member import said
 from sordino.experiment.site.sums import SUM
@@ -29,6 +29,9 @@ from sordino.ledger import Claim
 from sordino.ledger.checkpoints import Growth
 from sordino.ledger.grants import Grant, Request
 from sordino.privacy.permits import Line, Reservation
+
+GREETING_S = 10.0
+"""How long silos that are away have to answer a greeting before a round, in seconds: the others wait as long."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ class RemoteBooks:
     def _grant(self, silo: str, answer: Letter) -> None:
         """Believe a grant, if its silo signed it for this charge."""
         grant, request, key = Grant.parse(answer.text("grant")), self._round.requests[silo], self.roll.keys[silo]
-        if grant.fence < request.fence and self.own.ledger.state(request.txid) is not None:
+        if self._round.continued and grant.fence < request.fence:
             # Drawn under an earlier coordinator's fence and kept since: what it allowed was used in time.
             grant.check_signature(key)
             if not replaced(grant, request.fence).answers(request):
@@ -234,18 +237,25 @@ class RemoteBooks:
         self.fences[silo] = fence
 
     def _welcome_back(self) -> None:
-        """Ask silos that are away whether they are back; then all join anew, under one new fence.
+        """Ask silos that are away whether they are back; then all join anew.
 
         Who refuses stays away for good; who does not answer is asked again before the next round.
         """
         away = [silo for silo in self.terms.clients if silo not in self.fences and silo not in self.refused]
-        if not away or not self.roll.greet(away, self.terms.run, self.terms.origin):
-            return
-        # Charges are the newest fence's only, so that whoever has an older one has to join again.
+        back = self._greet(away, GREETING_S) if away else {}
+        if back:
+            self._enter(back | self._greet(self.fences, self.roll.timeout))
+            for silo in back.keys() & self.fences.keys():
+                self.tell(f"{silo} is back")
+
+    def _greet(self, silos: Iterable[str], timeout: float) -> dict[str, Greeting]:
+        return self.roll.greet(silos, self.terms.run, self.terms.origin, timeout)
+
+    def _enter(self, greetings: Mapping[str, Greeting]) -> None:
+        """Let silos join under a new fence, all under the same: a charge has one, and so have the grants beside it."""
         fence = self.own.ledger.open_run(self.terms.run)
-        here = [silo for silo in self.terms.clients if silo not in self.refused]
         self.fences.clear()
-        for silo, greeting in self.roll.greet(here, self.terms.run, self.terms.origin).items():
+        for silo, greeting in greetings.items():
             try:
                 self.join(silo, self.own.ledger.growth(greeting.seen), fence)
                 self.catch_up([silo])
@@ -254,28 +264,27 @@ class RemoteBooks:
                 self.tell(f"{silo} stays away: {problem}")
                 if not isinstance(problem, EngineError):
                     self.refused.add(silo)
-                continue
-            if silo in away:
-                self.tell(f"{silo} is back")
 
-    def catch_up(self, silos: list[str]) -> None:
-        """Let silos count as spent what was charged here without them."""
-        charges = self.own.ledger.charges(self.terms.run)
-        known = {charge.txid: (charge.round, self.own.ledger.consents(charge.txid)) for charge in charges}
+    def catch_up(self, silos: Iterable[str]) -> None:
+        """Let silos count as spent what was charged here without them; a round in progress waits for their answers."""
+        ledger = self.own.ledger
+        settled = [charge for charge in ledger.charges(self.terms.run) if charge.state != "reserved"]
+        known = {charge.round: (charge.txid, ledger.consents(charge.txid)) for charge in settled}
         for silo in silos:
             mine = self.terms.accounts[silo]
             missed = {
                 number: txid
-                for txid, (number, consents) in known.items()
-                if number is not None and txid != self._round.txid and any(account not in consents for account in mine)
+                for number, (txid, consents) in known.items()
+                if number is not None and any(account not in consents for account in mine)
             }
             if not missed:
                 continue
             told = {**self._addressed(silo), "rounds": json.dumps(sorted(missed))}
-            grants = json.loads(self.roll.ask({silo: Letter("forfeit", told)})[silo].text("grants"))
-            for number, texts in grants.items():
-                for account, text in texts.items():
-                    self.own.ledger.consent(missed[int(number)], account, text)
+            grants = self.roll.ask({silo: Letter("forfeit", told)})[silo].plain("grants", dict[str, dict[str, str]])
+            for number, txid in missed.items():
+                for account, text in grants.get(str(number), {}).items():
+                    Grant.parse(text).check_signature(self.roll.keys[silo])
+                    ledger.consent(txid, account, text)
 
     def agree(self, claims: tuple[Claim, ...], model: Vector) -> tuple[str, ...]:
         """End the run at the silos: they compare claims, keep the last checkpoint, and get the model.
@@ -286,17 +295,15 @@ class RemoteBooks:
         Raises:
             VerificationError: A silo's ledger tells of another guarantee.
         """
-        self._round.txid = ""
-        self._welcome_back()
-        here = [silo for silo in self.terms.clients if silo in self.fences]
-        self.catch_up(here)
-        seen = self.roll.greet(here, self.terms.run, self.terms.origin)
+        asked = [silo for silo in self.terms.clients if silo not in self.refused]
+        self._enter(self._greet(asked, self.roll.timeout))  # some may have restarted since they answered
+        seen = self._greet(self.fences, self.roll.timeout)
         growths = {silo: self.own.ledger.growth(greeting.seen) for silo, greeting in seen.items()}
         letters = {silo: Letter("leave", {**self._addressed(silo), **_shown(g)}, model) for silo, g in growths.items()}
         theirs: list[dict[str, Any]] = []
         for silo, answer in self.roll.ask(letters).items():
             self.own.ledger.witnessed(growths[silo].note, answer.text("signature"), self.roll.keys[silo])
-            theirs += json.loads(answer.text("claims"))
+            theirs += answer.plain("claims", tuple[dict[str, Any], ...])
         expected = [said(claim) for claim in claims if any(claim.account in self.terms.accounts[s] for s in growths)]
         differ = [claim["account"] for claim in expected if claim not in theirs]
         if differ or len(theirs) != len(expected):

@@ -21,7 +21,7 @@ from sordino.federation.post import Post
 from sordino.ledger import Ledger
 from sordino.ledger.approval import Approval
 from sordino.ledger.keys import SigningKey, VerifyKey
-from sordino.ledger.stores import Place
+from sordino.ledger.stores import Place, exists
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,24 @@ class Federation:
         """
         approval = approval or Approval(terms_of(plan))
         self._check(plan, approval)
+        terms = _terms(plan, self.experiment, approval, self.key.name)
         roll = Roll(self.post, self.silos, self.answer)
-        found = roll.gather(plan.clients, plan.run, self.key.name, wait=self.wait)
+        # It starts with all of them. One that is lost later does not keep the others from going on.
+        least = self.minimum if _begun(place, plan.run) else len(plan.clients)
+        found = roll.gather(plan.clients, plan.run, self.key.name, wait=self.wait, least=least)
         with Ledger(place, key=self.key) as ledger:
             _put_back(ledger, found)
             # What an earlier process charged is asked for again where silos draw: they keep what they have drawn.
             own = open_books(
                 ledger, plan, plan.run, approval, forfeit=plan.experiment.privacy.noise_at is not NoiseAt.SILO
             )
-            books = RemoteBooks(
-                own, _terms(plan, self.experiment, approval, self.key.name), roll, self.minimum, self.tell
-            )
-            for silo in plan.clients:
+            books = RemoteBooks(own, terms, roll, self.minimum, self.tell)
+            here = [silo for silo in plan.clients if silo in found]
+            for silo in sorted(set(plan.clients) - found.keys()):
+                self.tell(f"goes on without {silo}, which has not answered within {self.wait:g} s")
+            for silo in here:
                 books.join(silo, ledger.growth(found[silo].seen), own.fence)
-            books.catch_up(list(plan.clients))
+            books.catch_up(here)
             yield books, Flower(self.post, books, self.timeout), ledger
 
     def _check(self, plan: Plan, approval: Approval) -> None:
@@ -113,6 +117,14 @@ def _terms(plan: Plan, experiment: Experiment, approval: Approval, origin: str) 
         accounts={name: tuple(names) for name, names in accounts.items()},
         noise_at=plan.experiment.privacy.noise_at,
     )
+
+
+def _begun(place: Place, run: str) -> bool:
+    """Whether rounds of the run were charged before."""
+    if not exists(place):
+        return False
+    with Ledger(place, read_only=True) as ledger:
+        return bool(ledger.charges(run))
 
 
 def _put_back(ledger: Ledger, found: Mapping[str, Greeting]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -45,14 +44,14 @@ class Roll:
     timeout: float = 60.0
     addresses: dict[str, str] = field(default_factory=dict)
 
-    def greet(self, names: Iterable[str], run: str, origin: str) -> dict[str, Greeting]:
-        """Ask whoever is there who they are; those of the names that answered, with what they say."""
+    def greet(self, names: Iterable[str], run: str, origin: str, timeout: float) -> dict[str, Greeting]:
+        """Ask whoever is there who they are; those of the names that answered in time, with what they say."""
         wanted, nonce = set(names), os.urandom(32)
         taken = {address for name, address in self.addresses.items() if name not in wanted}
         letter = Letter("hello", {"run": run, "origin": origin, "nonce": nonce})
         letters = {address: letter for address in self.post.present() if address not in taken}
         found: dict[str, Greeting] = {}
-        for address, answer in self.post.ask(letters, self.timeout):
+        for address, answer in self.post.ask(letters, timeout):
             try:
                 name, greeting = self._believed(opened(answer, "hello", address), nonce)
             except SordinoError:
@@ -62,19 +61,21 @@ class Roll:
                 found[name] = greeting
         return found
 
-    def gather(self, names: Iterable[str], run: str, origin: str, *, wait: float) -> dict[str, Greeting]:
-        """Greet until all of the names have answered.
+    def gather(self, names: Iterable[str], run: str, origin: str, *, wait: float, least: int) -> dict[str, Greeting]:
+        """Greet until all of the names have answered, or `wait` seconds have passed.
 
         Raises:
-            EngineError: Some have not within `wait` seconds.
+            EngineError: Fewer than `least` have answered by then.
         """
         missing, end = set(names), time.monotonic() + wait
         found: dict[str, Greeting] = {}
         while missing:
-            answered = self.greet(missing, run, origin)
+            answered = self.greet(missing, run, origin, self.timeout)
             found |= answered
             missing -= answered.keys()
             if missing and time.monotonic() > end:
+                if len(found) >= least:
+                    break
                 raise EngineError.about(
                     "run",
                     f"have not answered within {wait:g} s",
@@ -107,7 +108,7 @@ class Roll:
         if name not in self.keys:
             raise VerificationError.about("hello", "is no site of this federation", site=name)
         self.keys[name].verify(GREETING + nonce, answer.text("signature"))
-        handed = tuple(str(txid) for txid in json.loads(answer.text("handed")))
+        handed = answer.plain("handed", tuple[str, ...])
         return name, Greeting(answer.number("seen"), answer.text("note"), handed)
 
 

@@ -30,14 +30,14 @@ class ClientAtSilo(Setting):
         return self._noised(client, plain_change(self.setup, client, start, plan), plan, paid(reservation))
 
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
-        setup, charge = self.setup, paid(reservation)
+        setup = self.setup
 
         def work(client: int, start: Vector, announced: RoundPlan) -> Update:
-            return self.sent(client, start, announced, charge)
+            return self.sent(client, start, announced, reservation)
 
         def together(clients: Cohort, start: Vector, announced: RoundPlan) -> Iterator[Update]:
             for client, change in plain_changes(setup, clients, start, announced):
-                yield self._noised(client, change, announced, charge)
+                yield self._noised(client, change, announced, paid(reservation))
 
         fits = setup.stack is not None and setup.stack.layout == setup.layout
         updates = setup.engine.run(plan, cohort, model, work, together if fits else None)

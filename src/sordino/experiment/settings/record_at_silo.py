@@ -38,12 +38,13 @@ class RecordAtSilo(Setting):
         return Update(vector=self.setup.plan.weights[client] * change)
 
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
-        setup, charge = self.setup, paid(reservation)
+        setup = self.setup
 
         def work(client: int, start: Vector, announced: RoundPlan) -> Update:
-            return self.sent(client, start, announced, charge)
+            return self.sent(client, start, announced, reservation)
 
         def together(clients: Cohort, start: Vector, announced: RoundPlan) -> Iterator[Update]:
+            charge = paid(reservation)
             for client, change in _side_by_side(setup, [int(client) for client in clients], start, announced, charge):
                 yield Update(vector=setup.plan.weights[client] * change)
 

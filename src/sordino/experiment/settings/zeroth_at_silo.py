@@ -35,11 +35,11 @@ class ZerothAtSilo(Setting):
         return Update(vector=self.setup.plan.weights[client] * self._slopes(client, start, plan, paid(reservation)))
 
     def release(self, plan: RoundPlan, cohort: Cohort, model: Vector, reservation: Reservation | None) -> Vector:
-        setup, charge = self.setup, paid(reservation)
+        setup = self.setup
         local = setup.experiment.local
 
         def work(client: int, start: Vector, announced: RoundPlan) -> Update:
-            return self.sent(client, start, announced, charge)
+            return self.sent(client, start, announced, reservation)
 
         updates = setup.engine.run(plan, cohort, model, work)
         return setup.mean(updates, local.steps * local.directions, plan)
