@@ -15,6 +15,7 @@ VERBS = {
     "init": "Write a commented experiment file for a task.",
     "plan": "Price an experiment: noise, epsilon, attack bounds, forecast; or approve it. Releases nothing.",
     "run": "Run an experiment here; goes on where it was interrupted.",
+    "tune": "Select among settings privately: one price for a secret number of trials.",
     "audit": "Attack a finished run: lower bounds on epsilon beside the claim, leakage, conformance.",
     "ledger": "Accounts, policies, forecast, history and verification of a ledger.",
     "query": "Ask a silo's table for private statistics; the price is shown before.",

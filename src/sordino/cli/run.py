@@ -83,7 +83,7 @@ def command(  # noqa: PLR0913 - options of a verb
     plan = make_plan(experiment, population)
     if not as_json:
         show_head(plan_json(plan), population.source)
-    _say_if_new(file, experiment.ledger)
+    say_if_new(file, experiment.ledger)
     text = file.read_text(encoding="utf-8") + "".join(f"\n# --set {line}" for line in overrides)
     text = text.rstrip() + "\n"
     with (
@@ -123,7 +123,7 @@ def _federation(
         yield federation
 
 
-def _say_if_new(file: Path, ledger: str | None) -> None:
+def say_if_new(file: Path, ledger: str | None) -> None:
     """A mistyped path would be a fresh budget, so a new shared ledger is announced."""
     if ledger is None:
         return

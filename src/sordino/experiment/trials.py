@@ -21,7 +21,7 @@ from sordino.core.errors import PrivacyError, SordinoError
 from sordino.core.types import Vector
 from sordino.experiment import config, released_metrics
 from sordino.experiment.books import LedgerBooks, kept
-from sordino.experiment.claimed import claimed_epsilon
+from sordino.experiment.claimed import account_of, claimed_epsilon
 from sordino.experiment.figures import Released
 from sordino.experiment.folder import RunFolder
 from sordino.experiment.plan import Plan
@@ -185,7 +185,8 @@ def _shown(
 ) -> Selected:
     """The selected candidate in the folder, with the guarantee as its ledger claims it."""
     planned = {account.name: account.charges for account in tuning.plan.accounts}
-    if planned != {claim.account: claim.events for claim in claims}:
+    charged = [(account_of(tuning.plan, claim.account), claim.events) for claim in claims]
+    if planned.keys() != {name for name, _ in charged} or any(planned[name] != found for name, found in charged):
         raise PrivacyError.about("tune", "was charged for other releases than the plan's", selection=_txid(tuning.plan))
     head, _, tail = artefact.partition(b"\n")
     said = json.loads(head)

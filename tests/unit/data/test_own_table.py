@@ -57,6 +57,45 @@ def test_both_formats_give_the_same_examples(tmp_path, suffix):
     assert not examples.public
 
 
+@pytest.mark.parametrize(
+    ("window", "kept"),
+    [
+        ({"until": "2026-01-01"}, ["20"]),
+        ({"since": "2026-01-01", "until": "2026-04-01"}, ["60"]),
+        ({"until": "2026-04-01"}, ["20", "60"]),
+        ({"since": "2026-04-01T02:00:00+02:00", "until": "2027-01-01"}, ["80"]),
+    ],
+)
+def test_only_records_of_the_window_are_read(tmp_path, window, kept):
+    """To the edge: closed on the left, open on the right, and what has no time is not read."""
+    days = ["2025-12-31T23:59:59.999999", "2026-01-01", "2026-04-01T00:00:00Z", "", "soon", "7"]
+    ages = [20, 60, 80, 1, 2, 3]
+    frame = {
+        "hospital": ["north"] * 6,
+        "person": range(6),
+        "age": ages,
+        "sex": ["f"] * 6,
+        "ill": ["no"] * 6,
+        "day": days,
+    }
+    path = tmp_path / "mine.csv"
+    pd.DataFrame(frame).to_csv(path, index=False)
+    found = datasets.build("table", {**TABLE, "path": str(path), "ranges": {"age": [0, 200]}, "when": "day", **window})
+    examples = found.load()
+    assert examples.features == ("age", "sex=f", "sex=m")
+    assert [f"{100 * (x + 1):.0f}" for x in examples.x[:, 0]] == kept
+
+
+@pytest.mark.parametrize(
+    "window",
+    [{"when": "day"}, {"until": "7"}, {"since": "7"}, {"when": "day", "since": "7", "until": "7"}]
+    + [{"when": "day", "until": "soon"}, {"when": "day", "since": "7", "until": "2026-01-01"}],
+)
+def test_a_window_that_is_none_is_refused(window):
+    with pytest.raises(ConfigError):
+        datasets.build("table", {**TABLE, "path": "mine.csv", **window})
+
+
 def test_another_record_never_changes_how_one_is_encoded(tmp_path):
     """Nothing is learnt from the data: a neighbouring table encodes the shared rows alike."""
     whole = load(tmp_path)
