@@ -88,8 +88,14 @@ def test_only_records_of_the_window_are_read(tmp_path, window, kept):
 
 @pytest.mark.parametrize(
     "window",
-    [{"when": "day"}, {"until": "7"}, {"since": "7"}, {"when": "day", "since": "7", "until": "7"}]
-    + [{"when": "day", "until": "soon"}, {"when": "day", "since": "7", "until": "2026-01-01"}],
+    [
+        {"when": "day"},
+        {"until": "7"},
+        {"since": "7"},
+        {"when": "day", "since": "7", "until": "7"},
+        {"when": "day", "until": "soon"},
+        {"when": "day", "since": "7", "until": "2026-01-01"},
+    ],
 )
 def test_a_window_that_is_none_is_refused(window):
     with pytest.raises(ConfigError):
