@@ -9,6 +9,7 @@ import pytest
 from machines import Machines, answers
 from whole_runs import model, planned
 
+from sordino.core.types import Unit
 from sordino.experiment.flower.local_grid import run_locally
 from sordino.experiment.flower_app import client_app, server_app
 from sordino.experiment.run import run
@@ -18,8 +19,6 @@ from sordino.federation.engines.flower import GridPost
 @pytest.fixture
 def machines(heart):
     return Machines.enrolled(heart, test=True)
-
-
 
 
 def test_same_plan_and_seeds_same_model_as_in_process(machines):
@@ -53,3 +52,31 @@ def test_flowers_own_apps_carry_the_same_letters(machines):
 
         run_locally(server_app(main), apps)
     assert np.array_equal(model(alone), model(found[0]))
+
+
+def test_a_drawn_cohort_is_paid_for_when_silos_join(machines):
+    """
+    One account stands for all clients, and each silo pays the whole plan in its own. Who is not drawn hears nothing.
+    """
+    ways = (
+        "privacy.unit='client'",
+        "privacy.noise_at='coordinator'",
+        "privacy.delta=0.01",
+        "privacy.epsilon=30.0",
+        "sampling={ poisson = { rate = 0.5 } }",
+        "local={ lr = 0.5, epochs = 1 }",
+        "stages=[{ clip = { norm = 1.0 } }]",
+        "rounds=6",
+        "simulation.noise_seed=5",
+    )
+    own = Machines.enrolled(
+        machines.file, unit=Unit.CLIENT, test=True, epsilon=100.0, delta=0.05, folder="clients", noise_at="coordinator"
+    )
+    plan, population = planned(machines.file, *ways)
+    alone = run(plan, population, "", machines.root / "alone")
+    with own.members() as members:
+        apart = own.run(answers(members), *ways)
+        spent = {name: member.silo.ledger.claims(plan.run) for name, member in members.items()}
+    assert np.array_equal(model(alone), model(apart))
+    assert {claim.epsilon for claims in spent.values() for claim in claims} == {apart.summary["epsilon"]}
+    assert apart.summary["silos_away"] == []

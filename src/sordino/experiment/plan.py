@@ -64,6 +64,11 @@ class Plan:
         return bool(self.accounts)
 
     @property
+    def shared(self) -> bool:
+        """Whether one account stands for all clients, where each may be in any cohort."""
+        return self.private and self.accounts[0].client is None
+
+    @property
     def run(self) -> str:
         """The name by which ledgers know it."""
         return f"{self.experiment.name}-{self.digest[:16]}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -98,6 +99,7 @@ def connected(folder: Path, told: Federation, plan: str) -> Iterator[Federation]
     Raises:
         EngineError: The server is not running.
     """
+    logging.getLogger("flwr").setLevel(logging.WARNING)
     mine = layout.read_coordinator(folder)
     os.environ.update(environment(folder, telemetry=mine.telemetry))
     database = at_rest.place(folder, mine.database)

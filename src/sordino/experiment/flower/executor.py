@@ -10,6 +10,7 @@ These are Flower 1.42's own interfaces for such executors; they may change with 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -43,6 +44,7 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
 
     from sordino.experiment.flower_app import client_app
 
+    logging.getLogger("flwr").setLevel(logging.WARNING)
     app, there, worked = client_app(answering), True, 0.0
     address = f"127.0.0.1:{port}"
     secret = (folder / SECRET).read_bytes().strip() if (folder / SECRET).exists() else b""

@@ -47,6 +47,7 @@ class Terms:
         clients: The silos, by position.
         accounts: Each silo's accounts that pay.
         noise_at: Where noise is added.
+        shared: One account stands for all clients; each silo has paid for the whole plan when it joined.
     """
 
     run: str
@@ -57,6 +58,7 @@ class Terms:
     clients: tuple[str, ...]
     accounts: Mapping[str, tuple[str, ...]]
     noise_at: NoiseAt
+    shared: bool = False
 
 
 @dataclass
@@ -105,7 +107,7 @@ class RemoteBooks:
         self._welcome_back()
         shares: dict[str, list[Line]] = {}
         owner = {account: silo for silo, accounts in self.terms.accounts.items() for account in accounts}
-        for line in lines:
+        for line in [] if self.terms.shared else lines:
             shares.setdefault(owner[line.account], []).append(line)
         state = self._round
         state.txid, state.continued = txid, self.own.ledger.state(txid) == "reserved"
@@ -157,7 +159,8 @@ class RemoteBooks:
             raise VerificationError.about(
                 f"site {silo!r}", "answers for another plan or round", plan=answer.text("plan")
             )
-        self._grant(silo, answer)
+        if not self.terms.shared:
+            self._grant(silo, answer)
         vector = answer.vector
         if vector is None or vector.shape != (size,) or vector.dtype != np.float32:
             raise EngineError.about(f"site {silo!r}", f"sends something else than float32 of shape ({size},)")
@@ -197,7 +200,7 @@ class RemoteBooks:
             if silo not in self._round.grants:
                 self.fences.pop(silo, None)  # it has to join again: it may have restarted, or be behind
         arrived = len(self._round.requests) - len(names)
-        if arrived >= self.minimum:
+        if arrived >= self.minimum or self.terms.shared:  # a cohort drawn by coins may be empty
             return
         if arrived + len(self._round.lost) >= self.minimum:
             self.own.ledger.forfeit_open(self.terms.run)
@@ -234,6 +237,11 @@ class RemoteBooks:
         }
         answer = self.roll.ask({silo: Letter("join", told)})[silo]
         self.own.ledger.witnessed(growth.note, answer.text("signature"), self.roll.keys[silo])
+        if self.terms.shared:
+            grant = Grant.parse(answer.text("grant"))
+            grant.check_signature(self.roll.keys[silo])
+            if (grant.run, grant.plan, grant.round, grant.fence) != (self.terms.run, self.terms.plan, None, fence):
+                raise PrivacyError.about(f"site {silo!r}", "grants something else than the plan", txid=grant.txid)
         self.fences[silo] = fence
 
     def _welcome_back(self) -> None:
@@ -270,7 +278,7 @@ class RemoteBooks:
         ledger = self.own.ledger
         settled = [charge for charge in ledger.charges(self.terms.run) if charge.state != "reserved"]
         known = {charge.round: (charge.txid, ledger.consents(charge.txid)) for charge in settled}
-        for silo in silos:
+        for silo in [] if self.terms.shared else silos:
             mine = self.terms.accounts[silo]
             missed = {
                 number: txid
@@ -304,7 +312,11 @@ class RemoteBooks:
         for silo, answer in self.roll.ask(letters).items():
             self.own.ledger.witnessed(growths[silo].note, answer.text("signature"), self.roll.keys[silo])
             theirs += answer.plain("claims", tuple[dict[str, Any], ...])
-        expected = [said(claim) for claim in claims if any(claim.account in self.terms.accounts[s] for s in growths)]
+        if self.terms.shared:
+            expected = [said(claim) | {"account": silo} for claim in claims for silo in growths]
+        else:
+            mine = {account for silo in growths for account in self.terms.accounts[silo]}
+            expected = [said(claim) for claim in claims if claim.account in mine]
         differ = [claim["account"] for claim in expected if claim not in theirs]
         if differ or len(theirs) != len(expected):
             raise VerificationError.about(

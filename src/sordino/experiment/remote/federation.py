@@ -101,11 +101,7 @@ class Federation:
 def _terms(plan: Plan, experiment: Experiment, approval: Approval, origin: str) -> Terms:
     accounts: dict[str, list[str]] = {name: [] for name in plan.clients}
     for account in plan.accounts:
-        if account.client is None:
-            raise ConfigError.about(
-                "run", "has one account for all clients; over machines each silo pays its own", "use sampling.all"
-            )
-        if account.charges:
+        if account.client is not None and account.charges:
             accounts[plan.clients[account.client]].append(account.name)
     return Terms(
         run=plan.run,
@@ -116,6 +112,7 @@ def _terms(plan: Plan, experiment: Experiment, approval: Approval, origin: str) 
         clients=plan.clients,
         accounts={name: tuple(names) for name, names in accounts.items()},
         noise_at=plan.experiment.privacy.noise_at,
+        shared=plan.shared,
     )
 
 

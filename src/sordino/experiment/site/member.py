@@ -129,7 +129,7 @@ class Member:
 
     def _hello(self, letter: Letter) -> Letter:
         run, (size, note) = letter.text("run"), self.silo.seen(letter.text("origin"))
-        handed = [c.txid for c in self.silo.ledger.charges(run) if c.state == "committed"]
+        handed = [c.txid for c in self.silo.ledger.charges(run) if c.state == "committed" and c.round is not None]
         told: dict[str, Field] = {
             "silo": self.silo.name,
             "seen": size,
@@ -149,7 +149,10 @@ class Member:
         client = setup.plan.clients.index(self.silo.name)
         self._joined = {run: Joined(setup, setting_of(setup), client, fence)}
         self._say(f"joined {run}: epsilon {approval.terms.epsilon:.4g} at delta {approval.terms.delta:g}")
-        return Letter("join", {"signature": signature})
+        told: dict[str, Field] = {"signature": signature}
+        if approval.terms.shared is not None:  # its people pay for every round, in the cohort or not
+            told["grant"] = self.silo.grant_whole(run).text
+        return Letter("join", told)
 
     def _prepare(self, approval: Approval, letter: Letter) -> Setup:
         """Model and data for the plan, once in the life of this process."""
@@ -188,6 +191,10 @@ class Member:
         rounds, txid = joined.setup.experiment.count, joined.txid(number)
         if not 0 <= number < rounds:
             raise PrivacyError.about(f"silo {self.silo.name!r}", f"is not one of the plan's {rounds}", round=number)
+        if joined.setup.plan.shared:  # paid for when it joined; the noise is the coordinator's
+            with self._training(joined, number, letter) as (setting, start, plan):
+                update = setting.sent(joined.client, start, plan, None)
+            return _sent(joined, number, Kept("", np.asarray(update.vector, dtype=np.float32)))
         state = self.silo.ledger.state(txid)
         kept = self._outbox.kept(txid) if state == "committed" else None
         if kept is not None:
