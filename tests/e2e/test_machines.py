@@ -9,9 +9,12 @@ import pytest
 from machines import Machines, answers
 from whole_runs import model, planned
 
+from sordino.core.errors import PrivacyError
 from sordino.core.types import Unit
+from sordino.experiment.config import read
 from sordino.experiment.flower.local_grid import run_locally
 from sordino.experiment.flower_app import client_app, server_app
+from sordino.experiment.population import load
 from sordino.experiment.run import run
 from sordino.federation.engines.flower import GridPost
 
@@ -80,3 +83,15 @@ def test_a_drawn_cohort_is_paid_for_when_silos_join(machines):
     assert np.array_equal(model(alone), model(apart))
     assert {claim.epsilon for claims in spent.values() for claim in claims} == {apart.summary["epsilon"]}
     assert apart.summary["silos_away"] == []
+
+
+@pytest.mark.parametrize(
+    "names_a_file",
+    ["data={ heart = { path = '/etc/passwd' } }", "evaluation={ data = { heart = { path = '/etc/passwd' } } }"],
+)
+def test_an_experiment_names_no_file_of_a_silos_machine(machines, names_a_file):
+    """
+    Which files are read is the silo's to say: its settings, or nothing.
+    """
+    with pytest.raises(PrivacyError, match="is named by the experiment, not by the silo"):
+        load(read(machines.file, (names_a_file,)), {}, "cleveland")

@@ -78,6 +78,10 @@ def load(experiment: Experiment, here: Mapping[str, Any] | None = None, silo: st
         ConfigError: The data cannot be read, a client is empty, or there is only one client.
         PrivacyError: This is a silo's machine, and its own data do not fit the experiment.
     """
+    if silo is not None and any("path" in options for options in (experiment.evaluation.data or {}).values()):
+        raise PrivacyError.about(
+            f"silo {silo!r}", "is named by the experiment, not by the silo", "use evaluation.test_fraction", path="…"
+        )
     if declared.given(experiment):
         return _counted(experiment, *declared.parts(experiment, here or {}, silo))
     own = untold(silo) if silo is not None and here else nullcontext()

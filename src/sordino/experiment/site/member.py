@@ -193,8 +193,8 @@ class Member:
             raise PrivacyError.about(f"silo {self.silo.name!r}", f"is not one of the plan's {rounds}", round=number)
         if joined.setup.plan.shared:  # paid for when it joined; the noise is the coordinator's
             with self._training(joined, number, letter) as (setting, start, plan):
-                update = setting.sent(joined.client, start, plan, None)
-            return _sent(joined, number, Kept("", np.asarray(update.vector, dtype=np.float32)))
+                vector = setting.sent(joined.client, start, plan, None).vector
+            return _sent(joined, number, Kept("", np.asarray(vector, dtype=np.float32)))
         state = self.silo.ledger.state(txid)
         kept = self._outbox.kept(txid) if state == "committed" else None
         if kept is not None:
