@@ -10,6 +10,7 @@ import numpy as np
 from sordino.core.errors import ConfigError
 from sordino.core.registry import single
 from sordino.core.types import Unit, Vector
+from sordino.experiment import encrypting
 from sordino.experiment.company import company
 from sordino.experiment.config import Experiment
 from sordino.experiment.plan import Plan
@@ -79,7 +80,7 @@ def build(plan: Plan, population: Population, *, probe: bool = True, together: b
         layout=layout,
         objective=objective,
         clipping=clipping,
-        engine=engines.build("inprocess", {}),
+        engine=encrypting.around(plan, engines.build("inprocess", {})),
         source=source_of(experiment),
         stack=stack,
         twin=twin,

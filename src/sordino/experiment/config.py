@@ -173,6 +173,24 @@ class SecureSum:
 
 
 @dataclass(frozen=True)
+class Homomorphic:
+    """Silos send what they release under one key of their own, so that the coordinator sees its sum only.
+
+    It hides who sent what, and no guarantee rests on it: for 2 to 5 silos with noise at the silo.
+
+    Args:
+        bits: The sum is exact to a standard deviation of 2^-bits, 16 to 40; finer leaves less room for large numbers.
+    """
+
+    bits: int = 30
+
+    def __post_init__(self) -> None:
+        checks.count("homomorphic", bits=self.bits)
+        if not 16 <= self.bits <= 40:
+            raise ConfigError.about("homomorphic", "must lie in 16 … 40", bits=self.bits)
+
+
+@dataclass(frozen=True)
 class Local:
     """What a client does in one round.
 
@@ -380,6 +398,7 @@ class Experiment:
     approval: str | None = None
     enforcement: Enforcement | None = None
     secure_sum: SecureSum | None = None
+    homomorphic: Homomorphic | None = None
     evaluation: Evaluation = Evaluation()
     compare: Compare | None = None
     audit: AuditTable | None = None

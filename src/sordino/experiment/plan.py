@@ -18,7 +18,7 @@ from sordino.core.errors import BudgetRefused, ConfigError
 from sordino.core.registry import Registry, single
 from sordino.core.types import Adjacency, Unit
 from sordino.experiment import accounts as paying
-from sordino.experiment import asynchrony, blocks, config, summing
+from sordino.experiment import asynchrony, blocks, config, encrypting, summing
 from sordino.experiment.calibrate import Calibration
 from sordino.experiment.canaries import Cost, cost
 from sordino.experiment.config import FIT, Experiment
@@ -100,6 +100,7 @@ def make_plan(experiment: Experiment, population: Population, *, check_learning:
     _check_parts(experiment)
     blocks.check(experiment, population)
     asynchrony.check(experiment, population)
+    encrypting.check(experiment, len(population))
     size, noised = blocks.parameters(experiment, population)
     if experiment.privacy.non_private:
         return _non_private(experiment, population, size)
@@ -232,6 +233,8 @@ def _digest(
     shaping["evaluation"].pop("every", None)
     shaping["simulation"].pop("cohort", None)
     shaping["local"].pop("micro_batch", None)
+    if experiment.homomorphic is None:  # plans from before there was such a table keep their names
+        shaping.pop("homomorphic")
     body = {
         "experiment": shaping,
         "clients": population.names,
