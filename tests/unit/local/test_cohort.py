@@ -61,7 +61,7 @@ def alone(model, start, datas, plan, objective=PLAIN):
 
 def together(stack, start, datas, plan, objective=PLAIN):
     members = [Member(len(data[1]), lambda data=data: data) for data in datas]
-    changes = dict(train_plain_many(stack, members, start, plan, rngs(datas), objective))
+    changes = dict(train_plain_many(stack, members, start, plan, rngs(datas).__getitem__, objective))
     assert sorted(changes) == list(range(len(datas)))
     return np.stack([changes[i] for i in range(len(datas))])
 

@@ -177,5 +177,8 @@ class Copies(Setting):
 
         members = self._members(client)
         steps = plain_steps(self.setup, round(float(np.mean([member.records for member in members]))))
-        rngs = [seeds.stream(self.seed, "copies' batches", plan.round, client, k) for k in range(len(members))]
-        return train_plain_many(self.twin, members, starts, steps, rngs, self.setup.objective)
+
+        def rng(copy: int) -> np.random.Generator:
+            return seeds.stream(self.seed, "copies' batches", plan.round, client, copy)
+
+        return train_plain_many(self.twin, members, starts, steps, rng, self.setup.objective)

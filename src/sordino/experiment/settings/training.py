@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from sordino.core import seeds
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.experiment.settings.setup import Cohort, Setup
@@ -30,9 +32,12 @@ def plain_changes(setup: Setup, cohort: Cohort, start: Vector, plan: RoundPlan) 
     from sordino.local.cohort.plain import train_plain_many
 
     members = setup.members(clients)
-    rngs = [seeds.stream(setup.experiment.seed, "local batches", plan.round, client) for client in clients]
+
+    def rng(i: int) -> np.random.Generator:
+        return seeds.stream(setup.experiment.seed, "local batches", plan.round, clients[i])
+
     for i, change in train_plain_many(
-        cast("Stack", setup.stack), members, start, plain_steps(setup, 0), rngs, setup.objective
+        cast("Stack", setup.stack), members, start, plain_steps(setup, 0), rng, setup.objective
     ):
         yield clients[i], Update(vector=change, records=members[i].records)
 

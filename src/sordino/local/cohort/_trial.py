@@ -81,7 +81,7 @@ class Trial:
     def together(self, stack: Stack) -> list[Vector]:
         """Everybody's change after a step, all at once."""
         members = [Member(len(data[1]), partial(_same, data)) for data in self.datas]
-        changes = dict(train_plain_many(stack, members, self.start, self._plan, self._rngs, PLAIN))
+        changes = dict(train_plain_many(stack, members, self.start, self._plan, self._rngs.__getitem__, PLAIN))
         return [changes[i] for i in range(self.clients)]
 
     def one_by_one(self) -> list[Vector]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -40,7 +40,7 @@ def train_plain_many(
     members: Sequence[Member],
     start: Vector,
     plan: PlainSteps,
-    rngs: Sequence[np.random.Generator],
+    rng: Callable[[int], np.random.Generator],
     objective: Objective,
 ) -> Iterator[tuple[int, Vector]]:
     """The changes that plain SGD makes for each client. Private: each must go through a door.
@@ -50,7 +50,7 @@ def train_plain_many(
         members: The cohort.
         start: Shape (d,), or each client's own, shape (clients, d).
         plan: What every client does.
-        rngs: Shuffles each client's records.
+        rng: What shuffles the records of the client at a position in `members`, made when its turn comes.
         objective: Its regulariser is added to each step's mean gradient.
 
     Returns:
@@ -59,7 +59,7 @@ def train_plain_many(
     """
     starts = np.broadcast_to(np.asarray(start, dtype=np.float32), (len(members), stack.layout.size))
     for bucket in buckets([member.records for member in members], plan.batch_size, stack.layout.size):
-        steps = {i: list(batches(members[i].records, plan, rngs[i])) for i in bucket}
+        steps = {i: list(batches(members[i].records, plan, rng(i))) for i in bucket}
         order = sorted(bucket, key=lambda i: -len(steps[i]))
         datas = [members[i].load() for i in order]
         begun = starts[order]
