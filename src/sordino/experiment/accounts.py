@@ -12,13 +12,10 @@ Figures on held-out records that are to leave a silo are one more event of its a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, cast
 
 from sordino.core.errors import PrivacyError
 from sordino.core.registry import single
@@ -131,12 +128,12 @@ def terms_of(experiment: Experiment, group: str) -> tuple[float, float]:
 def releases(experiment: Experiment, client: int | None, population: int, rounds: int) -> int:
     """How many releases the first `rounds` rounds charge an account, at worst; `client` as in `Account`."""
     if client is not None:
-        rounds = int(_participations(sampler_of(experiment), population, rounds)[client])
+        rounds = int(_participations(cast("Hashable", sampler_of(experiment)), population, rounds)[client])
     return rounds * (experiment.local.steps if experiment.privacy.unit is not Unit.CLIENT else 1)
 
 
 @lru_cache(maxsize=8)
-def _participations(sampler: Sampler, population: int, rounds: int) -> NDArray[np.int64]:
+def _participations(sampler: Any, population: int, rounds: int) -> Any:
     """Everybody's at once: asked for each of very many clients, it would take their square."""
     found = sampler.participations(population, rounds)
     found.setflags(write=False)
