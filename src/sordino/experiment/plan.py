@@ -233,8 +233,6 @@ def _digest(
     shaping["evaluation"].pop("every", None)
     shaping["simulation"].pop("cohort", None)
     shaping["local"].pop("micro_batch", None)
-    if experiment.homomorphic is None:  # plans from before there was such a table keep their names
-        shaping.pop("homomorphic")
     body = {
         "experiment": shaping,
         "clients": population.names,
