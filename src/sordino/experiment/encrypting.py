@@ -7,6 +7,7 @@ The table [homomorphic] changes who sees what, and no price: whatever it hides w
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sordino.core.errors import ConfigError
@@ -67,4 +68,4 @@ def around(plan: Plan, engine: Engine) -> Engine:
     """The engine, with what clients send under a key of this run where the plan asks for it."""
     if plan.experiment.homomorphic is None:
         return engine
-    return Encrypted(engine, lambda announced, size: terms(plan, announced, size))
+    return Encrypted(engine, partial(terms, plan))

@@ -149,24 +149,33 @@ class RemoteBooks:
         return self.roll.addresses[silo], Letter("train", told, announced.model)
 
     def read(self, plan: RoundPlan, client: int, answer: Letter, size: int) -> Update:
-        silo = self.terms.clients[client]
-        if answer.action == "lost":
-            self._grant(silo, answer)
-            self._round.lost.add(silo)
-            raise EngineError.about(f"site {silo!r}", "lost its release in a crash, and never draws it again")
-        opened(answer, "train", silo)
-        if (answer.text("plan"), answer.number("round")) != (self.terms.plan, plan.round):
-            raise VerificationError.about(
-                f"site {silo!r}", "answers for another plan or round", plan=answer.text("plan")
-            )
-        if not self.terms.shared:
-            self._grant(silo, answer)
+        silo = self.granted(plan, client, answer)
         vector = answer.vector
         if vector is None or vector.shape != (size,) or vector.dtype != np.float32:
             raise EngineError.about(f"site {silo!r}", f"sends something else than float32 of shape ({size},)")
         if not np.isfinite(vector).all():
             raise EngineError.about(f"site {silo!r}", "sends numbers that are not finite")
         return Update(vector=cast("Vector", vector))
+
+    def granted(self, plan: RoundPlan, client: int, answer: Letter) -> str:
+        """The silo's name, if an answer brings an update of this round and the consent to its charge."""
+        silo = self.terms.clients[client]
+        if answer.action == "lost":
+            self._grant(silo, answer)
+            self._round.lost.add(silo)
+            raise EngineError.about(f"site {silo!r}", "lost its release in a crash, and never draws it again")
+        opened(answer, "train", silo)
+        self.of_round(plan, silo, answer)
+        if not self.terms.shared:
+            self._grant(silo, answer)
+        return silo
+
+    def of_round(self, plan: RoundPlan, silo: str, answer: Letter) -> None:
+        """Return only if an answer is for this plan and round."""
+        if (answer.text("plan"), answer.number("round")) != (self.terms.plan, plan.round):
+            raise VerificationError.about(
+                f"site {silo!r}", "answers for another plan or round", plan=answer.text("plan")
+            )
 
     def request(
         self, plan: RoundPlan, client: int, stage: str, content: bytes, announced: Announced

@@ -6,16 +6,20 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sordino.core import tables
 from sordino.core.errors import ConfigError, PrivacyError, VerificationError
 from sordino.core.types import NoiseAt
+from sordino.experiment import encrypting
 from sordino.experiment.approval import terms_of
-from sordino.experiment.books import open_books
+from sordino.experiment.books import LedgerBooks, open_books
 from sordino.experiment.config import Experiment
 from sordino.experiment.plan import Plan
 from sordino.experiment.remote.books import RemoteBooks, Terms
 from sordino.experiment.remote.roll import Greeting, Roll, Telling
+from sordino.experiment.remote.sealed import SealedBooks
+from sordino.federation.engines.encrypted import EncryptedFlower
 from sordino.federation.engines.flower import Flower
 from sordino.federation.post import Post
 from sordino.ledger import Ledger
@@ -75,14 +79,23 @@ class Federation:
             own = open_books(
                 ledger, plan, plan.run, approval, forfeit=plan.experiment.privacy.noise_at is not NoiseAt.SILO
             )
-            books = RemoteBooks(own, terms, roll, self.minimum, self.tell)
+            books, engine = self._asking(plan, own, terms, roll)
             here = [silo for silo in plan.clients if silo in found]
             for silo in sorted(set(plan.clients) - found.keys()):
                 self.tell(f"goes on without {silo}, which has not answered within {self.wait:g} s")
             for silo in here:
                 books.join(silo, ledger.growth(found[silo].seen), own.fence)
             books.catch_up(here)
-            yield books, Flower(self.post, books, self.timeout), ledger
+            yield books, engine, ledger
+
+    def _asking(self, plan: Plan, own: LedgerBooks, terms: Terms, roll: Roll) -> tuple[RemoteBooks, Flower]:
+        """The books and the engine: those that read updates, or those that add them unread."""
+        if plan.experiment.homomorphic is None:
+            books = RemoteBooks(own, terms, roll, self.minimum, self.tell)
+            return books, Flower(self.post, books, self.timeout)
+        sealed = SealedBooks(own, terms, roll, self.minimum, self.tell)
+        agreed = partial(encrypting.terms, plan)
+        return sealed, EncryptedFlower(self.post, sealed, self.timeout, terms=agreed)
 
     def _check(self, plan: Plan, approval: Approval) -> None:
         if approval.terms != replace(terms_of(plan), code=approval.terms.code):

@@ -24,6 +24,7 @@ from sordino.core import tables
 from sordino.core.errors import EngineError, PrivacyError
 from sordino.core.types import RoundPlan, Vector
 from sordino.experiment import accounts as paying
+from sordino.experiment import encrypting
 from sordino.experiment.approval import terms_of
 from sordino.experiment.audits import sensor
 from sordino.experiment.build import build
@@ -33,6 +34,7 @@ from sordino.experiment.population import load
 from sordino.experiment.settings import Setting, Setup, setting_of
 from sordino.experiment.settings.shared_sum import shared
 from sordino.experiment.site.outbox import Kept, Outbox
+from sordino.experiment.site.sealing import Sealing
 from sordino.experiment.site.sums import OneSum
 from sordino.federation.post import Field, Letter, refusal
 from sordino.ledger import Claim
@@ -103,7 +105,7 @@ class Member:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.silo, self.folder, self._data, self._say = silo, folder, dict(data or {}), say
-        self._outbox = Outbox(folder / "outbox")
+        self._outbox, self._sealing = Outbox(folder / "outbox"), Sealing(folder)
         self._peers = {**(peers or {}), silo.name: silo.key.public}
         self._one: OneSum | None = None
         self._joined: dict[str, Joined] = {}
@@ -116,6 +118,8 @@ class Member:
             "join": self._join,
             "train": self._train,
             "sum": self._sum,
+            "key": self._key,
+            "open": self._open,
             "forfeit": self._forfeit,
             "leave": self._leave,
         }
@@ -170,6 +174,8 @@ class Member:
                 plan=digest[:16],
                 here=plan.digest[:16],
             )
+        if plan.experiment.homomorphic is not None:
+            self._say(f"seals with key {self._sealing.key.name[:8]}")  # refuses, before any charge, if there is none
         setup = build(plan, population, together=False).setup
         report = sensor.at_start(setup)
         if report is not None:
@@ -194,11 +200,11 @@ class Member:
         if joined.setup.plan.shared:  # paid for when it joined; the noise is the coordinator's
             with self._training(joined, number, letter) as (setting, start, plan):
                 vector = setting.sent(joined.client, start, plan, None).vector
-            return _sent(joined, number, Kept("", np.asarray(vector, dtype=np.float32)))
+            return self._sent(joined, number, Kept("", np.asarray(vector, dtype=np.float32)))
         state = self.silo.ledger.state(txid)
         kept = self._outbox.kept(txid) if state == "committed" else None
         if kept is not None:
-            return _sent(joined, number, kept)
+            return self._sent(joined, number, kept)
         if state is not None:  # a crash came between the charge and the bytes
             self.silo.forfeit(joined.request(number))
             return Letter("lost", {"grant": next(iter(self.silo.ledger.consents(txid).values()))})
@@ -209,12 +215,33 @@ class Member:
         self._outbox.keep(txid, kept)  # durable before it counts as handed over: an answer that is lost is sent again
         self.silo.hand_over(txid, hashlib.sha256(update.tobytes()).hexdigest())
         self._say(f"round {number + 1} of {rounds}: charged and handed over")
-        return _sent(joined, number, kept)
+        return self._sent(joined, number, kept)
+
+    def _sent(self, joined: Joined, number: int, kept: Kept) -> Letter:
+        plan, told = joined.setup.plan, {**_answering(joined, number), "grant": kept.grant}
+        if plan.experiment.homomorphic is None:
+            return Letter("train", told, kept.vector)
+        terms = encrypting.terms(plan, joined.round(number), len(kept.vector))
+        return Letter("train", told, np.frombuffer(self._sealing.sealed(terms, kept.vector), np.uint8))
+
+    def _key(self, letter: Letter) -> Letter:
+        """Which key the silo seals with, by a name that tells nothing of it."""
+        self._of(letter)
+        return Letter("key", {"key": self._sealing.key.name})
+
+    def _open(self, letter: Letter) -> Letter:
+        """The sum of a round's sealed updates: it was released, update by update, before."""
+        joined, number = self._of(letter), letter.number("round")
+        if letter.vector is None:
+            raise EngineError.about("site", "brings no sum", round=number)
+        return Letter(
+            "open", _answering(joined, number), self._sealing.opened(joined.txid(number), letter.vector.tobytes())
+        )
 
     def _sum(self, letter: Letter) -> Letter:
         """One stage of a round's secure sum. Its secrets live in this process only: after a crash it is lost."""
         joined, number, stage = self._of(letter), letter.number("round"), letter.text("stage")
-        told: dict[str, Field] = {"plan": joined.setup.plan.digest, "round": number}
+        told = _answering(joined, number)
         txid, request = joined.txid(number), letter.content("request")
         if stage == "advertise":
             if self.silo.ledger.state(txid) is not None:
@@ -279,9 +306,8 @@ class Member:
         ended(joined.setup, self.silo.name, model, self.folder / "runs" / joined.run)
 
 
-def _sent(joined: Joined, number: int, kept: Kept) -> Letter:
-    told: dict[str, Field] = {"plan": joined.setup.plan.digest, "round": number, "grant": kept.grant}
-    return Letter("train", told, kept.vector)
+def _answering(joined: Joined, number: int) -> dict[str, Field]:
+    return {"plan": joined.setup.plan.digest, "round": number}
 
 
 def said(claim: Claim) -> dict[str, Any]:

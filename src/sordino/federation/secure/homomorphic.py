@@ -140,13 +140,10 @@ class Key:
             key = cls(file.read_bytes())
         except OSError as problem:
             raise ConfigError.about(
-                "homomorphic",
-                f"cannot be read: {problem.strerror}",
-                "all silos of a run need the same one",
-                key=str(file),
+                "homomorphic", f"cannot be read: {problem.strerror}", "all silos need the same one", key=file.name
             ) from None
         if not key.context.has_secret_key():
-            raise ConfigError.about("homomorphic", "is not a silo's secret key", key=str(file))
+            raise ConfigError.about("homomorphic", "is not a silo's secret key", key=file.name)
         return key
 
     @property
