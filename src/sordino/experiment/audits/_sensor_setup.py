@@ -19,7 +19,7 @@ from sordino.core.types import NoiseAt, RoundPlan, Unit, Vector
 from sordino.data.examples import Examples
 from sordino.data.federation import FederatedData
 from sordino.experiment import accounts as paying
-from sordino.experiment import config, summing
+from sordino.experiment import config, encrypting, summing
 from sordino.experiment.build import source_of
 from sordino.experiment.config import Experiment
 from sordino.experiment.guarantee import AccountPlan
@@ -197,7 +197,7 @@ def setup_of(
         stack=None if setup.stack is None else type(setup.stack)(module, cross_entropy),  # type: ignore[call-arg]
         twin=None if setup.twin is None else type(setup.twin)(module, cross_entropy),
         description=None,
-        engine=setup.engine if experiment.secure_sum is None else Unmasked(),
+        engine=encrypting.bare(setup.engine) if experiment.secure_sum is None else Unmasked(),
     )
 
 
