@@ -118,7 +118,6 @@ class Member:
             "join": self._join,
             "train": self._train,
             "sum": self._sum,
-            "key": self._key,
             "open": self._open,
             "forfeit": self._forfeit,
             "leave": self._leave,
@@ -156,6 +155,8 @@ class Member:
         told: dict[str, Field] = {"signature": signature}
         if approval.terms.shared is not None:  # its people pay for every round, in the cohort or not
             told["grant"] = self.silo.grant_whole(run).text
+        if setup.experiment.homomorphic is not None:
+            told["key"] = self._sealing.key.name
         return Letter("join", told)
 
     def _prepare(self, approval: Approval, letter: Letter) -> Setup:
@@ -223,11 +224,6 @@ class Member:
             return Letter("train", told, kept.vector)
         terms = encrypting.terms(plan, joined.round(number), len(kept.vector))
         return Letter("train", told, np.frombuffer(self._sealing.sealed(terms, kept.vector), np.uint8))
-
-    def _key(self, letter: Letter) -> Letter:
-        """Which key the silo seals with, by a name that tells nothing of it."""
-        self._of(letter)
-        return Letter("key", {"key": self._sealing.key.name})
 
     def _open(self, letter: Letter) -> Letter:
         """The sum of a round's sealed updates: it was released, update by update, before."""
