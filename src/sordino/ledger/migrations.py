@@ -1,7 +1,8 @@
-"""Bring a ledger file of an earlier layout to the present one: all tables rebuilt in one transaction, or none.
+"""Bring a ledger of an earlier layout to the present one, in one transaction or not at all.
 
-Nothing that was charged changes: rows are copied, new columns take the values that earlier layouts meant, and the
-history goes on with an event that says what happened.
+Nothing that was charged changes: rows stay, new columns take the values that earlier layouts meant, and the history
+goes on with an event that says what happened. A SQLite file gets its tables anew; PostgreSQL changes its own
+(`stores.postgresql`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from sordino.ledger import history, schema
 
 MEANT: dict[str, dict[str, str | int]] = {
     "account": {"scope": "silo", "state": "open", "policy": 0},
-    "admission_line": {"derived": 0},
-    "charge_line": {"derived": 0, "absent": 0},
+    "admission_line": {"derived": False},
+    "charge_line": {"derived": False, "absent": False},
 }
-"""What earlier layouts meant by columns that they did not have."""
+"""What earlier layouts meant by columns that they did not have; `repr` of each is SQL."""
 
 
 def migrate(path: Path, version: int, triggers: Callable[[sqlite3.Connection], None]) -> None:
@@ -89,9 +90,20 @@ def _copy(db: sqlite3.Connection, table: str) -> None:
 
 
 def _note(db: sqlite3.Connection, version: int) -> None:
-    seq, prev = db.execute("SELECT seq, hash FROM head").fetchone()
+    row = event(version, *db.execute("SELECT seq, hash FROM head").fetchone())
+    db.execute(f"INSERT INTO event ({', '.join(row)}) VALUES (:{', :'.join(row)})", row)  # noqa: S608 - our own names
+    db.execute("UPDATE head SET seq = :seq, hash = :hash, version = :version", {**row, "version": schema.VERSION})
+
+
+def event(version: int, seq: int, prev: str) -> dict[str, str | int | None]:
+    """The row of the history that says from which layout a ledger came.
+
+    Args:
+        version: The layout that it had.
+        seq: Number of its last event.
+        prev: Hash of its last event.
+    """
     ts, text = history.now(), history.canonical({"from": version, "to": schema.VERSION})
     digest = history.link(seq + 1, ts, "migrated", None, text, prev)
-    row = (seq + 1, ts, "migrated", None, text, prev, digest)
-    db.execute("INSERT INTO event (seq, ts, kind, txid, body, prev, hash) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-    db.execute("UPDATE head SET seq = ?, hash = ?, version = ?", (seq + 1, digest, schema.VERSION))
+    names = ("seq", "ts", "kind", "txid", "body", "prev", "hash")
+    return dict(zip(names, (seq + 1, ts, "migrated", None, text, prev, digest), strict=True))

@@ -10,11 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import URL, ColumnElement, Connection, MetaData, String, Text, create_engine, func, make_url, select
+from sqlalchemy import (
+    URL,
+    CheckConstraint,
+    ColumnElement,
+    Connection,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    func,
+    insert,
+    inspect,
+    make_url,
+    select,
+    update,
+)
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.schema import AddConstraint, CreateColumn
 
 from sordino.core.errors import ConfigError, PrivacyError
-from sordino.ledger import schema
+from sordino.ledger import migrations, schema
 from sordino.ledger.stores import rules
 from sordino.ledger.stores.store import Store
 
@@ -23,6 +40,9 @@ OLDEST = 150000
 
 DEMANDED = {"synchronous_commit": ("on", "remote_apply"), "fsync": ("on",)}
 """Settings without which the last commits can be lost: a release without its charge."""
+
+FIRST_LAYOUT = 2
+"""The earliest layout that was kept on PostgreSQL."""
 
 _MAKING = 0x536F7264
 """The advisory lock of whoever writes the tables."""
@@ -70,14 +90,19 @@ class PostgreSQL(Store):
     def _prepare(self) -> None:
         with self.read() as db:
             self._check_server(db)
-            if self.read_only or self.is_made(db):
+            if self.read_only or (self.is_made(db) and not self._earlier(db)):
                 self.check_layout(db)
                 return
         with self.transaction(isolation_level="READ COMMITTED") as db:
             db.execute(select(func.pg_advisory_xact_lock(_MAKING)))
             if not self.is_made(db):
                 self.make(db, _tables(), _triggers())
+            elif self._earlier(db):  # nobody else was first
+                _migrate(db)
             self.check_layout(db)
+
+    def _earlier(self, db: Connection) -> bool:
+        return FIRST_LAYOUT <= self.layout(db) < schema.VERSION
 
     def _check_server(self, db: Connection) -> None:
         version = int(db.execute(select(func.current_setting("server_version_num"))).scalar_one())
@@ -170,6 +195,42 @@ def _tables() -> MetaData:
             elif isinstance(column.type, String):
                 column.type = String(column.type.length, collation="C")
     return copy
+
+
+def _migrate(db: Connection) -> None:
+    """Add what an earlier layout lacks: columns with what it meant, tables, indexes; all CHECKs and triggers anew."""
+    tables = _tables()
+    there = [table for table in tables.sorted_tables if inspect(db).has_table(table.name)]
+    # Writers take the head first, so they are done or wait; nobody reads a table half way.
+    db.exec_driver_sql(f"LOCK TABLE head, {', '.join(table.name for table in there)} IN ACCESS EXCLUSIVE MODE")
+    version, seq, last = db.execute(select(schema.head.c.version, schema.head.c.seq, schema.head.c.hash)).one()
+    db.exec_driver_sql("DROP FUNCTION ledger_stop() CASCADE")  # and the triggers that call it
+    for table in there:
+        _complete(db, table)
+    tables.create_all(db)
+    for index in [index for table in there for index in table.indexes]:
+        index.create(db, checkfirst=True)
+    for trigger in _triggers():
+        db.exec_driver_sql(trigger)
+    row = migrations.event(version, seq, last)
+    db.execute(insert(schema.event).values(**row))
+    db.execute(update(schema.head).values(seq=row["seq"], hash=row["hash"], version=schema.VERSION))
+
+
+def _complete(db: Connection, table: Table) -> None:
+    old = {column["name"] for column in inspect(db).get_columns(table.name)}
+    for column in [column for column in table.columns if column.name not in old]:
+        value = migrations.MEANT.get(table.name, {}).get(column.name)
+        spec = CreateColumn(column).compile(dialect=db.dialect)
+        default = "" if value is None else f" DEFAULT {value!r}"
+        db.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {spec}{default}")
+        # Code of the earlier layout, still running somewhere, does not write here without knowing of the column.
+        db.exec_driver_sql(f"ALTER TABLE {table.name} ALTER COLUMN {column.name} DROP DEFAULT")
+    for check in inspect(db).get_check_constraints(table.name):
+        db.exec_driver_sql(f'ALTER TABLE {table.name} DROP CONSTRAINT "{check["name"]}"')
+    for constraint in table.constraints:
+        if isinstance(constraint, CheckConstraint):
+            db.execute(AddConstraint(constraint))  # refuses rows that break it
 
 
 def _triggers() -> Iterator[str]:

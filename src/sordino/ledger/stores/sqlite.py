@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Connection, create_engine, event, select
+from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from sordino.core.errors import ConfigError, PrivacyError
@@ -58,7 +58,7 @@ class SQLite(Store):
 
     def _migrate(self) -> None:
         with self.read() as db:
-            version = db.execute(select(schema.head.c.version)).scalar_one() if self.is_made(db) else None
+            version = self.layout(db) if self.is_made(db) else None
         if version is not None and version < schema.VERSION:
             self.engine.dispose()  # a reader's connection would hold the tables that are rebuilt
             migrations.migrate(self.path, version, _guard)

@@ -93,6 +93,10 @@ class Store(ABC):
         """Whether a ledger is there."""
         return inspect(db).has_table("head")
 
+    def layout(self, db: Connection) -> int:
+        """The version of the tables."""
+        return int(db.execute(select(schema.head.c.version)).scalar_one())
+
     def check_layout(self, db: Connection) -> None:
         """Refuse what is no ledger, or has another layout.
 
@@ -101,7 +105,7 @@ class Store(ABC):
         """
         if not self.is_made(db):
             raise PrivacyError.about("ledger", "is not a ledger", **self.place)
-        version = db.execute(select(schema.head.c.version)).scalar_one()
+        version = self.layout(db)
         if version != schema.VERSION:
             raise PrivacyError.about(
                 "ledger",
