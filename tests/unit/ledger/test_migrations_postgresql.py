@@ -42,13 +42,19 @@ def old(url, admin):
 def laid_out(db):
     """Columns, constraints, indexes and triggers, as the server tells them; columns in no order."""
     queries = (
-        "SELECT table_name, column_name, data_type, is_nullable, collation_name, column_default"
-        " FROM information_schema.columns WHERE table_schema = current_schema",
-        "SELECT conrelid::regclass::text, contype, pg_get_constraintdef(oid) FROM pg_constraint"
-        " WHERE connamespace = current_schema::regnamespace",
+        (
+            "SELECT table_name, column_name, data_type, is_nullable, collation_name, column_default"
+            " FROM information_schema.columns WHERE table_schema = current_schema"
+        ),
+        (
+            "SELECT conrelid::regclass::text, contype, pg_get_constraintdef(oid) FROM pg_constraint"
+            " WHERE connamespace = current_schema::regnamespace"
+        ),
         "SELECT indexdef FROM pg_indexes WHERE schemaname = current_schema",
-        "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal"
-        " AND tgrelid IN (SELECT oid FROM pg_class WHERE relnamespace = current_schema::regnamespace)",
+        (
+            "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal"
+            " AND tgrelid IN (SELECT oid FROM pg_class WHERE relnamespace = current_schema::regnamespace)"
+        ),
     )
     name = db.execute("SELECT current_schema").fetchone()[0]
     rows = [str(row).replace(f"{name}.", "") for query in queries for row in db.execute(query).fetchall()]
