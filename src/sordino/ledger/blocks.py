@@ -129,19 +129,24 @@ def overlap(unit: Unit) -> int | None:
     return 1 if unit is Unit.RECORD else None
 
 
-def check(opened: Account, known: Mapping[str, Account]) -> None:
+def check(opened: Account, known: Mapping[str, Account], held: Mapping[str, Account]) -> None:
     """Refuse a block that leaves a gap, overlaps another, or would give a record a second budget.
+
+    Args:
+        opened: A new account.
+        known: All others, by name.
+        held: Those of them that are blocks: none of very many clients' own accounts is looked at.
 
     Raises:
         ConfigError: It does, or its name is not that of its window.
     """
-    where, there = f"account {opened.name!r}", _windows(known.values())
+    where, there = f"account {opened.name!r}", _windows(held.values())
     if any(window.silo == opened.name and known[name].parent != opened.name for name, window in there.items()):
         raise ConfigError.about(where, "has blocks already, which stand by themselves: records would have two budgets")
     if opened.scope != "block":
         return
     window = next(iter(_windows([opened]).values()), None)
-    beside = [other.name for other in known.values() if other.scope == "block" and other.parent == opened.parent]
+    beside = [other.name for other in held.values() if other.parent == opened.parent]
     if opened.parent is not None and any((name in there) != (window is not None) for name in beside):
         raise ConfigError.about(where, "is named unlike the silo's other blocks: a record might fall in two")
     if window is None:
@@ -161,6 +166,11 @@ def check(opened: Account, known: Mapping[str, Account]) -> None:
     if opened.parent not in (None, window.silo):
         raise ConfigError.about(where, "is named after another silo than the one it is in", parent=opened.parent)
     Blocks(_ordered([*(other for other in there.values() if other.silo == window.silo), window]))
+
+
+def among(accounts: Mapping[str, Account]) -> dict[str, Account]:
+    """The accounts that are blocks, by name."""
+    return {name: account for name, account in accounts.items() if account.scope == "block"}
 
 
 def _windows(accounts: Iterable[Account]) -> dict[str, Window]:

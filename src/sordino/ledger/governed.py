@@ -66,7 +66,7 @@ class Governed(Attested):
         signed = {order.order.account: order for order in orders}
         with self._store.write() as db:
             known = {name: terms for name, (_, terms) in reading.accounts(db).items()}
-            present = reading.installed(db)
+            held, present = blocks.among(known), reading.installed(db)
             for account, limits in asked:
                 if known.get(account.name, account) != account:
                     raise PrivacyError.about(
@@ -74,7 +74,7 @@ class Governed(Attested):
                     )
                 if account.name not in known:
                     scopes.check(account, known)
-                    blocks.check(account, known)
+                    blocks.check(account, known, held)
                     if account.parent is not None and reading.paid_itself(db, account.parent):
                         raise PrivacyError.about(
                             f"account {account.name!r}",
@@ -93,6 +93,7 @@ class Governed(Attested):
                     db.execute(insert(table).values(**row, **limits, policy=version))
                     history.append(db, "account-opened", {**terms, **limits, **told}, _name(told))
                     known[account.name] = account
+                    held |= blocks.among({account.name: account})
         self._terms = {}
 
     def freeze(self, account: str, *, reason: str = "", order: Signed | None = None) -> None:

@@ -43,12 +43,14 @@ class Office:
         rows: What the table of policies must hold.
         used: Digests of the orders that were carried out.
         accounts: Those that were opened, with their first terms.
+        held: Those of them that are blocks.
     """
 
     installed: Installed | None = None
     rows: list[Body] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     accounts: dict[str, Account] = field(default_factory=dict)
+    held: dict[str, Account] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -70,7 +72,7 @@ class Office:
         """Take a new account; yields why it should not stand beside the others."""
         try:
             scopes.check(account, self.accounts)
-            blocks.check(account, self.accounts)
+            blocks.check(account, self.accounts, self.held)
             if self.installed is not None:
                 self.installed.policy.check_account(account)
             elif account.tier is not None:
@@ -78,6 +80,7 @@ class Office:
         except SordinoError as error:
             yield f"should not have opened an account ({error})"
         self.accounts[account.name] = account
+        self.held |= blocks.among({account.name: account})
 
     def admit(self, row: Body, body: Body) -> Iterator[str]:
         """Take the plan of an `admitted` event; yields which accounts it should not have been charged to."""
