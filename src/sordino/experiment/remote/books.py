@@ -236,15 +236,18 @@ class RemoteBooks:
 
     # ── coming, going, and agreeing ──
 
-    def join(self, silo: str, growth: Growth, fence: int) -> None:
-        """Let a silo join under a fence, with the coordinator's newest checkpoint."""
+    def join(self, growths: Mapping[str, Growth], fence: int) -> None:
+        """Let silos join under a fence, each with the coordinator's newest checkpoint; they load side by side."""
         told: dict[str, Any] = {
             "approval": self.terms.approval,
             "experiment": self.terms.experiment,
             "fence": fence,
-            **_shown(growth),
         }
-        answer = self.roll.ask({silo: Letter("join", told)})[silo]
+        letters = {silo: Letter("join", told | _shown(growth)) for silo, growth in growths.items()}
+        for silo, answer in self.roll.ask(letters, patient=True).items():
+            self._joined(silo, answer, growths[silo], fence)
+
+    def _joined(self, silo: str, answer: Letter, growth: Growth, fence: int) -> None:
         self.own.ledger.witnessed(growth.note, answer.text("signature"), self.roll.keys[silo])
         if self.terms.shared:
             grant = Grant.parse(answer.text("grant"))
@@ -274,7 +277,7 @@ class RemoteBooks:
         self.fences.clear()
         for silo, greeting in greetings.items():
             try:
-                self.join(silo, self.own.ledger.growth(greeting.seen), fence)
+                self.join({silo: self.own.ledger.growth(greeting.seen)}, fence)
                 self.catch_up([silo])
             except SordinoError as problem:
                 self.fences.pop(silo, None)
@@ -318,7 +321,7 @@ class RemoteBooks:
         growths = {silo: self.own.ledger.growth(greeting.seen) for silo, greeting in seen.items()}
         letters = {silo: Letter("leave", {**self._addressed(silo), **_shown(g)}, model) for silo, g in growths.items()}
         theirs: list[dict[str, Any]] = []
-        for silo, answer in self.roll.ask(letters).items():
+        for silo, answer in self.roll.ask(letters, patient=True).items():
             self.own.ledger.witnessed(growths[silo].note, answer.text("signature"), self.roll.keys[silo])
             theirs += answer.plain("claims", tuple[dict[str, Any], ...])
         if self.terms.shared:

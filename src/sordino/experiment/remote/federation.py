@@ -69,7 +69,7 @@ class Federation:
         approval = approval or Approval(terms_of(plan))
         self._check(plan, approval)
         terms = _terms(plan, self.experiment, approval, self.key.name)
-        roll = Roll(self.post, self.silos, self.answer)
+        roll = Roll(self.post, self.silos, self.answer, self.timeout)
         # It starts with all of them. One that is lost later does not keep the others from going on.
         least = self.minimum if _begun(place, plan.run) else len(plan.clients)
         found = roll.gather(plan.clients, plan.run, self.key.name, wait=self.wait, least=least)
@@ -83,8 +83,7 @@ class Federation:
             here = [silo for silo in plan.clients if silo in found]
             for silo in sorted(set(plan.clients) - found.keys()):
                 self.tell(f"goes on without {silo}, which has not answered within {self.wait:g} s")
-            for silo in here:
-                books.join(silo, ledger.growth(found[silo].seen), own.fence)
+            books.join({silo: ledger.growth(found[silo].seen) for silo in here}, own.fence)
             books.catch_up(here)
             yield books, engine, ledger
 

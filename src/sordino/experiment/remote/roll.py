@@ -36,12 +36,14 @@ class Roll:
         post: Carries letters.
         keys: Every site's public key, by its name.
         timeout: How long to wait for an answer that costs no training, in seconds.
+        patience: For one that may cost as much, such as loading a model, or judging it.
         addresses: Where each site was found.
     """
 
     post: Post
     keys: Mapping[str, VerifyKey]
     timeout: float = 60.0
+    patience: float = 3600.0
     addresses: dict[str, str] = field(default_factory=dict)
 
     def greet(self, names: Iterable[str], run: str, origin: str, timeout: float) -> dict[str, Greeting]:
@@ -86,21 +88,26 @@ class Roll:
                 time.sleep(min(1.0, max(0.0, end - time.monotonic())))
         return found
 
-    def ask(self, letters: Mapping[str, Letter]) -> dict[str, Letter]:
+    def ask(self, letters: Mapping[str, Letter], *, patient: bool = False) -> dict[str, Letter]:
         """The answers to letters by site, refusals raised.
+
+        Args:
+            letters: By site.
+            patient: Whether an answer may take as long as training does.
 
         Raises:
             SordinoError: A site refuses; its own error with its name.
             EngineError: A site does not answer.
         """
+        timeout = self.patience if patient else self.timeout
         by_address = {self.addresses[name]: name for name in letters}
         answers = {}
-        for address, answer in self.post.ask({a: letters[name] for a, name in by_address.items()}, self.timeout):
+        for address, answer in self.post.ask({a: letters[name] for a, name in by_address.items()}, timeout):
             name = by_address[address]
             answers[name] = opened(answer, letters[name].action, name)
         silent = sorted(letters.keys() - answers.keys())
         if silent:
-            raise EngineError.about("run", f"have not answered within {self.timeout:g} s", sites=silent)
+            raise EngineError.about("run", f"have not answered within {timeout:g} s", sites=silent)
         return answers
 
     def _believed(self, answer: Letter, nonce: bytes) -> tuple[str, Greeting]:

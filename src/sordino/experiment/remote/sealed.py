@@ -24,9 +24,9 @@ class SealedBooks(RemoteBooks):
 
     keys: dict[str, str] = field(default_factory=dict)
 
-    def join(self, silo: str, growth: Growth, fence: int) -> None:
-        super().join(silo, growth, fence)
-        self.keys[silo] = self.roll.ask({silo: Letter("key", self._addressed(silo))})[silo].text("key")
+    def _joined(self, silo: str, answer: Letter, growth: Growth, fence: int) -> None:
+        super()._joined(silo, answer, growth, fence)
+        self.keys[silo] = answer.text("key")
         if len(set(self.keys.values())) > 1:  # before anything is charged for sums that nobody could open
             raise ConfigError.about(
                 "homomorphic",
