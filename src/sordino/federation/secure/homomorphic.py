@@ -100,12 +100,12 @@ class Terms:
 
     @property
     def largest(self) -> float:
-        """The largest number that a silo can send: the sum of all still fits.
+        """The largest number that a silo can send: the sum of all takes half of what fits.
 
-        >>> Terms("round", members=4, size=10).largest == 2.0**22
+        >>> Terms("round", members=4, size=10).largest == 2.0**21
         True
         """
-        return float(2.0 ** (sum(MODULI[:-1]) - 1 - self.bits - HIDDEN) / self.members)
+        return float(2.0 ** (sum(MODULI[:-1]) - 2 - self.bits - HIDDEN) / self.members)
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,8 @@ def decrypt(key: Key, terms: Terms, total: bytes) -> Vector:
     if count < 2:
         raise EngineError.about("homomorphic", "is a single silo's: only sums are opened", vectors=count)
     values = np.concatenate([np.asarray(_vector(key.context, chunk).decrypt()) for chunk in chunks])
-    # Far beyond what can be sent: the bytes are no sum under this key, whatever their head says.
-    if values.shape != (terms.size,) or not (np.abs(values) <= terms.largest * terms.members).all():
+    # More than can be sent: the bytes are no sum under this key, whatever their head says.
+    if values.shape != (terms.size,) or not (np.abs(values) < 1.5 * terms.largest * terms.members).all():
         raise EngineError.about("homomorphic", "does not decrypt", "nothing was opened", txid=terms.txid)
     return (values + key.flood(total, terms)).astype(np.float32)
 
