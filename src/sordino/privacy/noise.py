@@ -85,8 +85,9 @@ class _Keystream:
 
     def uniform(self, size: int) -> Floats:
         words = self.fill(np.empty(size, dtype=_WORD))
-        # 53 bits, shifted by half a step: never 0 or 1.
-        return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        # 53 bits, shifted by half a step: never 0; the last one would be rounded to 1.
+        drawn = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        return np.minimum(drawn, 1 - 2.0**-53, out=drawn)
 
 
 def _logarithms(words: Words, out: Floats) -> Floats:

@@ -60,6 +60,16 @@ def test_laws(kind):
     assert stats.kstest(sample, other).pvalue < FALSE_ALARM
 
 
+@pytest.mark.parametrize("words", [0, 2**64 - 1])
+def test_no_word_gives_a_draw_of_0_or_1(monkeypatch, words):
+    """
+    The last of 2^53 steps, moved by half, would be rounded to 1.
+    """
+    monkeypatch.setattr(noise._Keystream, "fill", lambda self, out: np.full_like(out, words))
+    drawn = noise._Keystream(bytes(32)).uniform(1)
+    assert 0 < drawn[0] < 1
+
+
 def test_uniform_is_open_and_uniform():
     """Never 0 or 1, so that a rate of 1 takes everybody and logarithms are finite."""
     sample = SeededNoise(5).uniform(20_000)
