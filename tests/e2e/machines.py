@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,11 +17,39 @@ from sordino.experiment.remote.federation import Federation
 from sordino.experiment.run import Result, run
 from sordino.experiment.site.member import Member, said
 from sordino.federation.post import Answering, Letter, Post, Within
-from sordino.ledger import Account, Claim, Ledger, verify
+from sordino.ledger import Account, Ledger, verify
 from sordino.ledger.enrolment import enrol
 from sordino.ledger.keys import SigningKey, VerifyKey
 from sordino.ledger.silo import open_silo
 from sordino.ledger.witnesses import read as seen_by
+
+HOSPITALS = """
+name = "faults"
+rounds = 3
+ledger = "federation.db"
+[budget]
+epsilon = 100.0
+delta = 1e-3
+[data.table]
+path = '{path}'
+label = "ill"
+client = "hospital"
+features = ["a"]
+ranges = {{ a = [0, 1] }}
+classes = ["0", "1"]
+public = true
+[model.logistic]
+[privacy]
+noise_multiplier = 2.0
+delta = 1e-5
+silos_per_person = 1
+[local]
+lr = 0.5
+clip = 1.0
+[strategy.fedavg]
+"""
+NAMES = ("east", "north", "south")
+"""Three small ones, see the fixture `hospitals`."""
 
 SILOS = ("cleveland", "hungary", "switzerland", "va-long-beach")
 
@@ -109,11 +138,16 @@ class Machines:
         )
 
     def run(
-        self, answering: Post | Mapping[str, Answering], *overrides: str, runs: str = "runs", **options: object
+        self,
+        answering: Post | Mapping[str, Answering],
+        *overrides: str,
+        runs: str = "runs",
+        base: Path | None = None,
+        **options: object,
     ) -> Result:
         plan, population = planned(self.file, *overrides)
         federation = self.federation(answering, *overrides, **options)
-        return run(plan, population, "", self.root / runs, base=self.root, federation=federation)
+        return run(plan, population, "", self.root / runs, base=base or self.root, federation=federation)
 
     # ── what the ledgers say afterwards ──
 
@@ -140,6 +174,12 @@ class Machines:
             found += verify(self.places()[name], reprice=True).problems
         return found
 
+    def hold(self, run: str, draws: Mapping[Any, int], *, away: tuple[str, ...] = ()) -> None:
+        """Every ledger verifies, all tell of the same, nobody is over a limit, and nothing was drawn twice."""
+        assert self.problems() == []
+        assert self.disagreements(run, away=away) == []
+        assert set(draws.values()) <= {1}
+
     def disagreements(self, run: str, *, away: tuple[str, ...] = ()) -> list[str]:
         """Accounts for which the coordinator and a silo claim different things, or that have spent too much."""
         with Ledger(self.places()[""], read_only=True) as ledger:
@@ -160,6 +200,7 @@ class Site:
 
     folder: Path
     data: Mapping[str, Any]
+    clock: Callable[[], float] = time.time
     starts: int = 0
 
     def __enter__(self) -> Self:
@@ -168,7 +209,7 @@ class Site:
 
     def _start(self) -> None:
         self._stack = ExitStack()
-        silo = self._stack.enter_context(open_silo(self.folder))
+        silo = self._stack.enter_context(open_silo(self.folder, clock=self.clock))
         self.member, self.starts = Member(silo, self.folder, data=self.data), self.starts + 1
 
     def __exit__(self, *_: object) -> None:
@@ -220,6 +261,6 @@ def answers(members: Mapping[str, Member], **instead: Callable[[Answering], Answ
     }
 
 
-def claimed(claims: tuple[Claim, ...]) -> list[dict[str, Any]]:
-    """Claims in plain values."""
-    return [said(claim) for claim in claims]
+def trains(letter: Letter, number: int = 1) -> bool:
+    """Whether a letter asks for a round's update."""
+    return letter.action == "train" and letter.number("round") == number

@@ -8,6 +8,7 @@ epsilon = 2.0                         at most, per plan
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.core import checks, code, tables
-from sordino.core.errors import ConfigError, PrivacyError
+from sordino.core.errors import ConfigError, PrivacyError, VerificationError
 from sordino.core.types import Adjacency, NoiseAt, Unit
 from sordino.ledger import pricing
 from sordino.ledger.approval import Approval, PlanTerms
@@ -93,6 +94,23 @@ class Rules:
     def coordinator_keys(self) -> list[VerifyKey]:
         """The coordinators' public keys."""
         return [VerifyKey.parse(text) for text in self.coordinators]
+
+    def known(self, origin: str, message: bytes, signature: str) -> None:
+        """Return only if one of the silo's coordinators, of this name, signed a message.
+
+        Raises:
+            PrivacyError: None did.
+        """
+        for key in self.coordinator_keys:
+            with contextlib.suppress(VerificationError):
+                if key.name == origin:
+                    return key.verify(message, signature)
+        raise PrivacyError.about(
+            f"silo {self.name!r}",
+            "is none of its `coordinators`",
+            "let the silo add its public key",
+            coordinator=origin,
+        )
 
     def accounts(self, terms: PlanTerms) -> list[str]:
         """What of this silo's pays for the plan: its own account, also in place of one for all clients, or groups'."""

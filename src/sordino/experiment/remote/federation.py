@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,9 +19,10 @@ from sordino.experiment.plan import Plan
 from sordino.experiment.remote.books import RemoteBooks, Terms
 from sordino.experiment.remote.roll import Greeting, Roll, Telling
 from sordino.experiment.remote.sealed import SealedBooks
+from sordino.experiment.site.member import ASKING
 from sordino.federation.engines.encrypted import EncryptedFlower
 from sordino.federation.engines.flower import Flower
-from sordino.federation.post import Post
+from sordino.federation.post import Letter, Post
 from sordino.ledger import Ledger
 from sordino.ledger.approval import Approval
 from sordino.ledger.keys import SigningKey, VerifyKey
@@ -75,6 +76,7 @@ class Federation:
         found = roll.gather(plan.clients, plan.run, self.key.name, wait=self.wait, least=least)
         with Ledger(place, key=self.key) as ledger:
             _put_back(ledger, found)
+            self._ask_whether(roll, terms, found)
             # What an earlier process charged is asked for again where silos draw: they keep what they have drawn.
             own = open_books(
                 ledger, plan, plan.run, approval, forfeit=plan.experiment.privacy.noise_at is not NoiseAt.SILO
@@ -95,6 +97,12 @@ class Federation:
         sealed = SealedBooks(own, terms, roll, self.minimum, self.tell)
         agreed = partial(encrypting.terms, plan)
         return sealed, EncryptedFlower(self.post, sealed, self.timeout, terms=agreed)
+
+    def _ask_whether(self, roll: Roll, terms: Terms, silos: Iterable[str]) -> None:
+        """Return only if all would take part, before anybody holds budget for the plan; they load it meanwhile."""
+        signature = self.key.sign(ASKING + terms.approval.encode())
+        told = {"approval": terms.approval, "experiment": terms.experiment, "origin": terms.origin}
+        roll.ask(dict.fromkeys(silos, Letter("check", {**told, "signature": signature})), patient=True)
 
     def _check(self, plan: Plan, approval: Approval) -> None:
         if approval.terms != replace(terms_of(plan), code=approval.terms.code):

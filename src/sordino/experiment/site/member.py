@@ -1,6 +1,7 @@
 """A silo's answers to its coordinator: its own rules, ledger, data and noise decide, whatever the letter says.
 
-hello ─► who I am, what I have seen          join ─► plan checked and admitted, model loaded once
+hello ─► who I am, what I have seen          check ─► by my rules I would, model and data loaded once
+join  ─► plan admitted in my ledger
 train ─► reserve here, train, keep, hand over, send      forfeit ─► count as spent, never draw      leave ─► the end
 
 Only this reads the silo's records. What leaves is a released update with a signed grant, or the reason for none.
@@ -44,7 +45,7 @@ from sordino.ledger.grants import Request
 from sordino.ledger.keys import VerifyKey
 from sordino.ledger.silo import SiloLedger
 
-GREETING = b"sordino hello\n"
+GREETING, ASKING = b"sordino hello\n", b"sordino check\n"
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class Member:
         """The answer to a letter: what it asks for, or the reason why not."""
         actions = {
             "hello": self._hello,
+            "check": self._check,
             "join": self._join,
             "train": self._train,
             "sum": self._sum,
@@ -142,10 +144,20 @@ class Member:
         signed = self.silo.key.sign(GREETING + letter.content("nonce"))
         return Letter("hello", {**told, "signature": signed})
 
+    def _check(self, letter: Letter) -> Letter:
+        """Whether the silo would take part, for a coordinator that its rules name. Writes nothing."""
+        text, origin = letter.text("approval"), letter.text("origin")
+        self.silo.rules.known(origin, ASKING + text.encode(), letter.text("signature"))
+        self._checked(Approval.parse(text), letter)
+        return Letter("check")
+
+    def _checked(self, approval: Approval, letter: Letter) -> Setup:
+        self.silo.check(approval)  # the rules come first: nothing else of the letter is looked at before
+        return self._prepare(approval, letter)
+
     def _join(self, letter: Letter) -> Letter:
         approval = Approval.parse(letter.text("approval"))
-        self.silo.check(approval)  # the rules come first: nothing else of the letter is looked at before
-        setup = self._prepare(approval, letter)
+        setup = self._checked(approval, letter)
         growth = Growth(letter.text("checkpoint"), letter.number("since"), tuple(json.loads(letter.text("proof"))))
         fence, run = letter.number("fence"), approval.terms.run
         signature = self.silo.join(approval, fence, growth)
