@@ -15,6 +15,8 @@ from typing import TypeVar
 
 from sordino.core.errors import ConfigError, SordinoError, VerificationError
 from sordino.experiment.deploy import bundle, certificates, federation, flower_code, layout, processes, signatures
+from sordino.experiment.site.sealing import KEY
+from sordino.federation.secure.homomorphic import Key
 from sordino.ledger.keys import SigningKey
 from sordino.ledger.ledger import Ledger
 from sordino.ledger.rules import read_rules
@@ -25,7 +27,7 @@ T = TypeVar("T")
 _SKEW_S = 300
 """Flower refuses a node whose clock differs by more."""
 
-_PRIVATE = ("server.key", "coordinator.pem", "node.key", "key.pem", "superexec.secret", "ledger.db", "ca.key")
+_PRIVATE = ("server.key", "coordinator.pem", "node.key", "key.pem", "superexec.secret", "ledger.db", "ca.key", KEY)
 
 
 def check(folder: Path, *, code: bytes | None = None) -> dict[str, list[str]]:
@@ -91,6 +93,8 @@ def site(folder: Path) -> Iterator[str]:
         lambda: _check_silo(folder, mine.name),
     ]
     yield from _problems(checks)
+    if (folder / KEY).exists():
+        yield from _problems([lambda: Key.load(folder / KEY)])
     yield from _modes(folder)
     for name in ("trusted.yaml", "superexec.secret"):
         if not (folder / name).exists():
@@ -118,6 +122,9 @@ def _together(room: Path, at: Path, code: bytes) -> Iterator[str]:
     name = at.name
     pairs = [(room / "sites" / f"{name}.pub", at / "node.pub", "its node key is not registered at the coordinator")]
     pairs += [(room / "ca.pem", at / "ca.pem", "ca.pem is another authority's than the coordinator's")]
+    others = [path / KEY for path in at.parent.iterdir() if (path / KEY).exists()]
+    if others and {path.read_bytes() for path in others} != {_content(at / KEY)}:
+        yield f"{KEY}: is not the same at all sites"
     for left, right, words in pairs:
         if not left.exists() or not right.exists() or left.read_bytes() != right.read_bytes():
             yield words
@@ -129,6 +136,10 @@ def _together(room: Path, at: Path, code: bytes) -> Iterator[str]:
     signed, _ = _tried(lambda: signatures.read(room, code))
     if not any(json.dumps(one.reviewer) + ":" in trusted for one in signed or []):
         yield "nobody whom it trusts has signed the code that runs here; see `sordino deploy sign`"
+
+
+def _content(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""
 
 
 def _modes(folder: Path) -> Iterator[str]:

@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias
 from sordino.core import checks, tables
 from sordino.core.errors import ConfigError
 from sordino.core.types import Adjacency, Unit
+from sordino.federation.secure.homomorphic import MOST
 from sordino.ledger.keys import VerifyKey
 
 FILE = "federation.toml"
@@ -145,6 +146,7 @@ class Federation:
         coordinator: Where the coordinator listens.
         officers: Public keys of those who may approve plans, written into every site's rules.
         reviewers: Public keys of those who may sign the code for every site. A site's own key always may, at that site.
+        homomorphic: Whether the sites get one secret key, for experiments with the table [homomorphic]; 2 to 5 sites.
     """
 
     sites: dict[str, Site]
@@ -152,6 +154,7 @@ class Federation:
     coordinator: Coordinator = Coordinator()
     officers: tuple[str, ...] = ()
     reviewers: tuple[str, ...] = ()
+    homomorphic: bool = False
 
     def __post_init__(self) -> None:
         word("federation", self.name)
@@ -161,6 +164,13 @@ class Federation:
             word("federation.sites", name)
         if len({name.lower() for name in self.sites}) < len(self.sites):
             raise ConfigError.about("federation.sites", "differ in upper and lower case only", names=[*self.sites])
+        if self.homomorphic and not 2 <= len(self.sites) <= MOST:
+            raise ConfigError.about(
+                "federation",
+                f"is for 2 to {MOST} sites: all of them hold one key",
+                "use [secure_sum]",
+                homomorphic=True,
+            )
         for key in (*self.officers, *self.reviewers):
             VerifyKey.parse(key)
 

@@ -4,9 +4,11 @@ OUT/federation.toml                       what it was made from
 OUT/ca.key                                signs servers; keep it off all machines
 OUT/coordinator/  coordinator.toml  ca.pem server.pem server.key  sites/*.pub silos/*.pub  coordinator.pem, signing
 OUT/sites/NAME/   site.toml  ca.pem  node.key node.pub  silo.toml key.pem ledger.db  trusted.yaml  superexec.secret
+                  homomorphic.key, if asked for: the same at all sites
 OUT/docker-compose.yml
 
-A folder goes to its machine whole. Each private key is in one folder only, readable by its owner only.
+A folder goes to its machine whole. Each private key is in one folder only, readable by its owner only; but
+that one, which the sites share.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from sordino.core import checks, tables
 from sordino.core.errors import ConfigError
 from sordino.experiment.deploy import certificates, federation, services, signatures
 from sordino.experiment.deploy.federation import Coordinator, Federation, Isolation, Site
+from sordino.experiment.site.sealing import KEY
+from sordino.federation.secure.homomorphic import Key
 from sordino.ledger.account import Account
 from sordino.ledger.enrolment import enrol
 from sordino.ledger.keys import SigningKey, VerifyKey
@@ -194,6 +198,10 @@ def _write(plan: Federation, out: Path) -> dict[str, VerifyKey]:
         keys[name] = _write_site(plan, name, number, key.public, out)
     for name in plan.sites:  # silos mask with each other by keys that did not come from the coordinator
         shutil.copytree(room / SILOS, out / "sites" / name / SILOS)
+    if plan.homomorphic:
+        shared = Key.generate().content
+        for name in plan.sites:
+            certificates.write_private(out / "sites" / name / KEY, shared)
     services.write_compose(out, where, [*plan.sites])
     return keys
 
@@ -234,6 +242,7 @@ def _federation_text(plan: Federation) -> str:
         f"name = {_value(plan.name)}",
         f"officers = {_value(plan.officers)}",
         f"reviewers = {_value(plan.reviewers)}",
+        f"homomorphic = {_value(plan.homomorphic)}",
     ]
     lines += ["", "[coordinator]", *_lines(plan.coordinator)]
     for name, site in plan.sites.items():

@@ -13,8 +13,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from sordino.core.errors import ConfigError, VerificationError
-from sordino.experiment.deploy import certificates, federation, layout, services
+from sordino.experiment.deploy import certificates, checking, federation, layout, services
 from sordino.experiment.deploy.federation import Coordinator, Federation, Site
+from sordino.experiment.site import sealing
+from sordino.federation.secure.homomorphic import Key
 from sordino.ledger.keys import SigningKey
 from sordino.ledger.silo import open_silo
 
@@ -195,3 +197,29 @@ def test_a_script_starts_both_and_ends_both(folder, tmp_path):
     for pid, _ in lines:
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
+
+
+def test_sites_share_one_key_if_asked_for_and_the_coordinator_has_none(tmp_path):
+    plan = Federation({"north": Site(8, 1e-5), "south": Site(8, 1e-5)}, homomorphic=True)
+    layout.write(plan, tmp_path / "fed")
+    assert federation.read(tmp_path / "fed/federation.toml").homomorphic
+    found = sorted((tmp_path / "fed").rglob(sealing.KEY))
+    assert [path.parent.name for path in found] == ["north", "south"]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in found)
+    assert len({path.read_bytes() for path in found}) == 1
+    assert Key.load(found[0]).context.has_secret_key()
+
+
+def test_one_key_for_many_sites_is_refused():
+    with pytest.raises(ConfigError, match="all of them hold one key"):
+        Federation({f"site-{i}": Site(8, 1e-5) for i in range(6)}, homomorphic=True)
+
+
+def test_a_site_s_key_that_is_not_the_others_is_said(tmp_path):
+    pytest.importorskip("flwr")
+    layout.write(Federation({"north": Site(8, 1e-5), "south": Site(8, 1e-5)}, homomorphic=True), tmp_path / "fed")
+    there = tmp_path / "fed/sites/south" / sealing.KEY
+    there.write_bytes(Key.generate().content)
+    assert f"{sealing.KEY}: is not the same at all sites" in checking.check(tmp_path / "fed", code=b"")["south"]
+    there.write_bytes(b"nothing of the kind, but long enough to be read")
+    assert any("no key" in problem for problem in checking.check(tmp_path / "fed/sites/south", code=b"")["south"])
