@@ -24,6 +24,9 @@ from sordino.privacy.shares import Share
 Ask = Callable[[str, Mapping[int, bytes]], Iterable[tuple[int, bytes]]]
 """A stage and each member's request; its answers, as they arrive. Who does not answer is lost."""
 
+Heard = Callable[[str, int, str], None]
+"""Is told of an answer that does not hold: the stage, the member, and why."""
+
 _ANSWERS: dict[str, type[Message]] = dict(zip(STAGES, (Advert, Shares, Masked, Consent, Revealed), strict=True))
 _COUNT = struct.Struct(">I")
 _LENGTH = struct.Struct(">Q")
@@ -64,8 +67,61 @@ class Party:
         return message.to_bytes()
 
 
+class Drive:
+    """The server's side of one sum: what each member is asked in a stage, and what it answers.
+
+    Args:
+        terms: Of the sum.
+        verify: The server's own checks of signatures.
+        heard: Told of every answer that does not hold: the stage, the member, and why.
+    """
+
+    def __init__(self, terms: Terms, verify: Verify, heard: Heard = lambda *_: None) -> None:
+        self._terms, self._heard = terms, heard
+        self._server = Server(terms, verify=verify)
+        self._survivors: tuple[int, ...] = ()
+
+    def requests(self, stage: str) -> dict[int, bytes]:
+        """End the stage before this one: what each member that is left is asked.
+
+        Raises:
+            EngineError: Fewer than the threshold are left; nothing was unmasked.
+        """
+        server = self._server
+        if stage == "advertise":
+            return dict.fromkeys(self._terms.members, b"")
+        if stage == "share":
+            return {own: _packed(adverts) for own, adverts in server.adverts().items()}
+        if stage == "mask":
+            return {own: _packed(boxes) for own, boxes in server.sealed().items()}
+        if stage == "consent":
+            self._survivors = server.survivors()
+            listed = _COUNT.pack(len(self._survivors)) + b"".join(map(_COUNT.pack, self._survivors))
+            return dict.fromkeys(self._survivors, listed)
+        consents = server.consents()
+        return dict.fromkeys([consent.sender for consent in consents], _packed(consents))
+
+    def hear(self, stage: str, position: int, answer: bytes) -> None:
+        """Take a member's answer, or say why not: then the member counts as lost."""
+        try:
+            message = _ANSWERS[stage].from_bytes(answer)
+            if message.sender != position:
+                raise EngineError.about("secure", "speaks for somebody else", sender=message.sender)
+            self._server.hear(message)
+        except SordinoError as problem:
+            self._heard(stage, position, str(problem))
+
+    def total(self) -> tuple[NDArray[np.uint64], tuple[int, ...]]:
+        """The sum modulo 2^bits, shape (size,), and who is in it.
+
+        Raises:
+            EngineError: Too few shares came back, or they do not fit.
+        """
+        return self._server.total(), self._survivors
+
+
 def summed(
-    terms: Terms, verify: Verify, ask: Ask, heard: Callable[[str, int, str], None] = lambda *_: None
+    terms: Terms, verify: Verify, ask: Ask, heard: Heard = lambda *_: None
 ) -> tuple[NDArray[np.uint64], tuple[int, ...]]:
     """The sum of the vectors of all who sent theirs, and who they are.
 
@@ -73,7 +129,7 @@ def summed(
         terms: Of the sum.
         verify: The server's own checks of signatures.
         ask: Carries requests.
-        heard: Told of every answer that does not hold: the stage, the member, and why.
+        heard: See `Drive`.
 
     Returns:
         The sum modulo 2^bits, shape (size,), and the survivors.
@@ -81,26 +137,11 @@ def summed(
     Raises:
         EngineError: Fewer than the threshold are left in some stage; nothing was unmasked.
     """
-    server = Server(terms, verify=verify)
-
-    def hear(stage: str, requests: Mapping[int, bytes]) -> None:
-        for position, answer in ask(stage, requests):
-            try:
-                message = _ANSWERS[stage].from_bytes(answer)
-                if message.sender != position:
-                    raise EngineError.about("secure", "speaks for somebody else", sender=message.sender)
-                server.hear(message)
-            except SordinoError as problem:
-                heard(stage, position, str(problem))
-
-    hear("advertise", dict.fromkeys(terms.members, b""))
-    hear("share", {own: _packed(adverts) for own, adverts in server.adverts().items()})
-    hear("mask", {own: _packed(boxes) for own, boxes in server.sealed().items()})
-    survivors = server.survivors()
-    hear("consent", dict.fromkeys(survivors, _COUNT.pack(len(survivors)) + b"".join(map(_COUNT.pack, survivors))))
-    consents = server.consents()
-    hear("reveal", dict.fromkeys([consent.sender for consent in consents], _packed(consents)))
-    return server.total(), survivors
+    drive = Drive(terms, verify, heard)
+    for stage in STAGES:
+        for position, answer in ask(stage, drive.requests(stage)):
+            drive.hear(stage, position, answer)
+    return drive.total()
 
 
 def _packed(messages: Iterable[Message]) -> bytes:

@@ -66,14 +66,14 @@ def leak(clients: int, degree: int, quorum: int, *, threshold: int, colluders: i
     Guarantee:
         Holds when neither colluders nor drop-outs were chosen with the circle in view.
     """
-    held = clients * _tail(clients - 1, colluders, degree, quorum)
+    held = clients * tail(clients - 1, colluders, degree, quorum)
     gone = min(1.0, (clients - threshold + colluders) / clients)
     return min(1.0, held + clients**2 / 2 * gone**degree)
 
 
 def loss(clients: int, degree: int, quorum: int, *, threshold: int) -> float:
     """Bound on the chance that a sum of exactly `threshold` members, lost at random, cannot be unmasked."""
-    return min(1.0, clients * _tail(clients - 1, clients - threshold, degree, degree - quorum + 1))
+    return min(1.0, clients * tail(clients - 1, clients - threshold, degree, degree - quorum + 1))
 
 
 def fitted(clients: int, *, threshold: int, colluders: int) -> tuple[int, int] | None:
@@ -108,7 +108,7 @@ def _least_quorum(clients: int, degree: int, *, threshold: int, colluders: int) 
     return low
 
 
-def _tail(population: int, marked: int, drawn: int, least: int) -> float:
+def tail(population: int, marked: int, drawn: int, least: int) -> float:
     """Chance of at least `least` marked ones among `drawn` drawn without replacement."""
     low, high = max(least, 0, drawn - (population - marked)), min(marked, drawn)
     whole = _log_choose(population, drawn)

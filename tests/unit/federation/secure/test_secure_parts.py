@@ -182,7 +182,7 @@ def test_a_fitted_circle_holds_together_and_a_thin_one_does_not():
 )
 def test_the_tail_is_scipys(population, marked, drawn, least):
     exact = stats.hypergeom.sf(least - 1, population, marked, drawn)
-    assert graph._tail(population, marked, drawn, least) == pytest.approx(exact, rel=1e-8)
+    assert graph.tail(population, marked, drawn, least) == pytest.approx(exact, rel=1e-8)
 
 
 @pytest.mark.parametrize(("clients", "threshold", "colluders"), [(100, 80, 5), (1000, 700, 50), (10_000, 6_000, 500)])
