@@ -366,17 +366,6 @@ def test_enforcement_needs_a_ledger_that_lasts(federation):
         planned(federation)
 
 
-def test_clients_that_share_an_account_have_no_ledgers_of_their_own(federation):
-    """
-    Where the cohort is secret, asking a silo would tell it.
-    """
-    federation.write_text(federation.read_text().replace("noise_walk = 0.9", "lr = 0.1").replace("clip = 0.3", ""))
-    secret = ("privacy.unit='client'", "privacy.noise_at='coordinator'", "sampling={poisson={rate=0.5}}")
-    client = ("stages=[{clip={norm=1.0}}]", "privacy.delta=1e-3", "privacy.epsilon=60.0")
-    with pytest.raises(ConfigError, match="one stands for all clients"):
-        start(federation, *secret, *client)[1]()
-
-
 def test_from_enrolment_to_an_approved_run(heart, unwatched, capsys):
     """
     The verbs as people call them: keys, silos, a plan that officers sign, and a run that is refused without them.

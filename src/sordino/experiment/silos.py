@@ -5,6 +5,10 @@ silo's ledger: reserve ──► grant ──► coordinator's ledger: reserve �
 
 The silo's ledger is the one that counts. Where the two differ, the round is charged on both sides and never drawn, or
 the coordinator's ledger was put back, and the run does not start.
+
+Where one account stands for all clients, asking a silo for a round would tell who was drawn. There each silo pays the
+whole plan when the run starts, and sees the coordinator's checkpoint of every round before its noise is drawn: a ledger
+that was put back draws no round again.
 """
 
 from __future__ import annotations
@@ -40,12 +44,14 @@ class SiloBooks:
         plan: Digest of the plan.
         silos: By the accounts that are theirs.
         origin: Name of the coordinator's key.
+        whole: Each silo has paid for all rounds at once.
     """
 
     own: LedgerBooks
     plan: str
     silos: Mapping[str, SiloLedger]
     origin: str
+    whole: bool = False
 
     def reserve(
         self,
@@ -54,6 +60,10 @@ class SiloBooks:
         lines: list[Line],
         purpose: str = "train",
     ) -> Reservation | None:
+        if self.whole:
+            reserved = self.own.reserve(txid, round, lines, purpose)
+            self._show()
+            return reserved
         shares: dict[str, list[Line]] = {}
         for line in lines:
             shares.setdefault(self.silos[line.account].name, []).append(line)
@@ -87,6 +97,9 @@ class SiloBooks:
         raise Lost
 
     def commit(self, reservation: Reservation | None, artefact: bytes) -> None:
+        if self.whole:
+            self.own.commit(reservation, artefact)
+            return
         if not isinstance(reservation, Consented):
             raise EngineError.about("ledger", "has nothing to commit")
         # The bytes are kept once, by the coordinator; before it has them, every silo has said that they leave.
@@ -109,16 +122,19 @@ class SiloBooks:
         """
         silos = _each(self.silos.values())
         theirs = {claim.account: claim for silo in silos for claim in silo.ledger.claims(self.own.run)}
+        ours = {name: claim for claim in claims for name in (self.silos if self.whole else [claim.account])}
         differ = sorted(
-            claim.account
-            for claim in claims
-            if claim.account not in theirs or _said(theirs[claim.account]) != _said(claim)
+            name for name, claim in ours.items() if name not in theirs or _said(theirs[name]) != _said(claim)
         )
-        if differ or len(theirs) != len(claims):
+        if differ or len(theirs) != len(ours):
             raise VerificationError.about(
                 "run", "are claimed otherwise by their silos' ledgers", "compare the histories", accounts=differ
             )
-        for silo in silos:
+        self._show()
+
+    def _show(self) -> None:
+        """Let all silos see what the coordinator's ledger has come to, and keep their word for it."""
+        for silo in _each(self.silos.values()):
             growth = self.own.ledger.growth(silo.seen(self.origin)[0])
             signature = silo.witness.see(growth.note, growth.proof)
             self.own.ledger.witnessed(growth.note, signature, silo.key.public)
@@ -146,10 +162,6 @@ def consenting(
     # Whether other code may run it than the code that planned it is for the silos to say.
     if approval.terms != replace(terms_of(plan), code=approval.terms.code):
         raise PrivacyError.about("approval", "is not of this plan, word for word", "let officers sign it again")
-    if any(account.client is None for account in plan.accounts):
-        raise ConfigError.about(
-            "enforcement", "needs an account per silo, and here one stands for all clients", "use sampling.all"
-        )
     key = SigningKey.load(base / table.key)
     with ExitStack() as stack:
         silos = {name: stack.enter_context(open_silo(base / table.silos / name)) for name in plan.clients}
@@ -158,16 +170,18 @@ def consenting(
                 raise ConfigError.about("enforcement", f"is the folder of {silo.name!r}", silo=name)
             silo.check(approval)  # before anything is written anywhere
         ledger = stack.enter_context(Ledger(place, key=key))
-        _put_back(ledger, silos.values(), plan.run, key.name)
+        _put_back(ledger, silos.values(), plan, key.name)
         own = open_books(ledger, plan, plan.run, approval)
         for silo in silos.values():
             growth = ledger.growth(silo.seen(key.name)[0])
             ledger.witnessed(growth.note, silo.join(approval, own.fence, growth), silo.key.public)
+        for silo in silos.values() if plan.shared else ():
+            silo.grant_whole(plan.run)
         payers = {a.name: silos[plan.clients[a.client]] for a in plan.accounts if a.charges and a.client is not None}
-        yield SiloBooks(own, plan.digest, payers, key.name), ledger
+        yield SiloBooks(own, plan.digest, silos if plan.shared else payers, key.name, plan.shared), ledger
 
 
-def _put_back(ledger: Ledger, silos: Iterable[SiloLedger], run: str, origin: str) -> None:
+def _put_back(ledger: Ledger, silos: Iterable[SiloLedger], plan: Plan, origin: str) -> None:
     """Refuse a coordinator's ledger of which a silo has seen more.
 
     Raises:
@@ -177,17 +191,18 @@ def _put_back(ledger: Ledger, silos: Iterable[SiloLedger], run: str, origin: str
     silos = list(silos)
     notes = [note for silo in silos for note in [silo.seen(origin)[1]] if note is not None]
     ledger.compare_with(notes)
-    for silo in silos:
-        for charge in silo.ledger.charges(run):
+    theirs = {silo.name: silo.ledger.charges(plan.run) for silo in silos}
+    for name, charges in theirs.items():
+        for charge in [] if plan.shared else charges:
             if charge.state == "committed" and ledger.state(charge.txid) is None:
                 raise VerificationError.about(
                     "ledger",
-                    f"does not know what silo {silo.name!r} has handed over: it was put back, or is a copy",
+                    f"does not know what silo {name!r} has handed over: it was put back, or is a copy",
                     "nothing was released; find the newer ledger",
                     txid=charge.txid,
                 )
-    for charge in ledger.charges(run)[:1]:  # no later one is without: `kept` refuses to go on
-        if not ledger.consents(charge.txid):
+    for charge in ledger.charges(plan.run)[:1]:  # no later one is without: `kept` refuses to go on
+        if not (all(theirs.values()) if plan.shared else ledger.consents(charge.txid)):
             raise PrivacyError.about(
                 "run", "was charged before without its silos' consent", "start another run", release=charge.txid
             )
