@@ -194,6 +194,7 @@ class Member:
         if report is not None:
             require(report)
         self._prepared = digest, setup
+        self._say(f"loaded {approval.terms.run}: model and data")
         return setup
 
     def _of(self, letter: Letter) -> Joined:

@@ -1,0 +1,144 @@
+"""Every way to train that runs over machines: the same model, bit by bit, as in one process, and the same claims."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from machines import NAMES, Machines, answers
+from whole_runs import model, planned
+
+import tiny_lm
+import tiny_tokenizer
+from sordino.experiment.run import run
+
+SEEDED = "simulation.noise_seed=5"
+TABLE = """
+name = "ways"
+rounds = 2
+[data.table]
+path = '{path}'
+label = "ill"
+client = "hospital"
+user = "who"
+features = ["a"]
+ranges = {{ a = [0, 1] }}
+classes = ["0", "1"]
+public = true
+[model.logistic]
+[privacy]
+noise_multiplier = 1.0
+delta = 1e-5
+silos_per_person = 1
+[local]
+lr = 0.5
+[strategy.fedavg]
+"""
+CLIENTS = "privacy={{ unit='client', noise_at='{}', noise_multiplier=0.5, delta=1e-3 }}".format
+FIXED, ADAPTIVE = "stages=[{ clip={ norm=0.5 } }]", "stages=[{ adaptive_clip={ norm=0.5 } }]"
+GROUPS = ("data.table.group='tier'", "groups={ open={ epsilon=4.0 }, strict={ epsilon=2.0 } }")
+TIERS = "privacy={ epsilon=4.0, delta=1e-5, silos_per_person=1 }"
+WAYS = {
+    "records, whole batches": ("local.clip=0.5", "local.steps=2"),
+    "records, sampled batches": ("local.clip=0.5", "local.steps=2", "local.batch=0.5"),
+    "persons": ("local.clip=0.5", "local.batch=0.5", "privacy.unit='user'"),
+    "groups": (*GROUPS, TIERS, "local={ lr=0.5, clip=0.5, batch=0.4, individual='scale' }"),
+    "zeroth order": ("local={ method='zeroth_order', lr=0.3, clip=0.5, steps=2, directions=2 }",),
+    "clients at the silo": (CLIENTS("silo"), FIXED, "local={ lr=0.5, epochs=1, batch_size=7 }"),
+    "clients at the coordinator": (CLIENTS("coordinator"), FIXED, "local={ lr=0.5, epochs=1, batch_size=7 }"),
+    "a clip that adapts": (CLIENTS("coordinator"), ADAPTIVE, "local={ lr=0.5, epochs=1 }"),
+}
+WORDS = """
+name = "words"
+rounds = 2
+[data.text]
+path = '{path}'
+messages = "messages"
+client = "hospital"
+public = true
+[model.causal_lm]
+base = '{base}'
+length = 24
+adapter = {{ {adapter} = {{ rank = 1 }} }}
+[privacy]
+noise_multiplier = 0.5
+delta = 1e-5
+silos_per_person = 1
+[local]
+lr = 0.05
+clip = 1.0
+[strategy.fedavg]
+"""
+
+
+def enrolled(file, data, *overrides):
+    """Silos that may take part in this plan, with much to spend and nothing spent."""
+    plan, _ = planned(file, *overrides)
+    groups = {name.partition("/")[2] for name in (account.name for account in plan.accounts)} - {""}
+    privacy = plan.experiment.privacy
+    return Machines.enrolled(
+        file,
+        NAMES,
+        data=data,
+        unit=privacy.unit,
+        adjacency=plan.adjacency,
+        accounts=tuple(sorted(groups)),
+        test=True,
+        epsilon=1e4,
+        delta=0.1,
+        noise_at=str(privacy.noise_at),
+    )
+
+
+def same_as_in_process(file, data, *overrides):
+    """Both ways end with the same bytes, claims and figures, and with ledgers that hold."""
+    machines = enrolled(file, data, *overrides)
+    plan, population = planned(file, *overrides)
+    alone = run(plan, population, "", machines.root / "alone")
+    with machines.members() as members:
+        apart = machines.run(answers(members), *overrides)
+    assert machines.told == []
+    assert np.array_equal(model(alone), model(apart))
+    assert np.isfinite(model(alone)).all()
+    assert apart.summary["epsilon"] == alone.summary["epsilon"]
+    assert apart.summary["metrics"] == alone.summary["metrics"]
+    machines.hold(plan.run, {})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_model_over_machines(tmp_path, unwatched, way):
+    del unwatched
+    rows = "".join(
+        f"{i % 7 / 7:.3f},{i % 2},{NAMES[i % 3]},{NAMES[i % 3]}{i % 12},{'strict' if i % 5 else 'open'}\n"
+        for i in range(60)
+    )
+    (tmp_path / "rows.csv").write_text("a,ill,hospital,who,tier\n" + rows)
+    file = tmp_path / "ways.toml"
+    file.write_text(TABLE.format(path=tmp_path / "rows.csv"))
+    same_as_in_process(file, {"path": str(tmp_path / "rows.csv")}, *WAYS[way], SEEDED)
+
+
+@pytest.mark.parametrize("adapter", ["lora", "alternating"])
+def test_the_same_adapter_over_machines(tmp_path, unwatched, adapter):
+    """
+    A tiny language model; where A and B take turns, each round sends and charges its own part.
+    """
+    del unwatched
+    pytest.importorskip("peft")
+    lines = [
+        {
+            "hospital": NAMES[i % 3],
+            "messages": [
+                {"role": "user", "content": f"{'fine' if i % 2 else 'dull'} film {i % 7}"},
+                {"role": "assistant", "content": "rest" if i % 2 else "see a doctor"},
+            ],
+        }
+        for i in range(30)
+    ]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    base = tiny_lm.tiny(tiny_tokenizer.write(tmp_path / "base", vocabulary=300), "llama", vocab_size=300)
+    file = tmp_path / "words.toml"
+    file.write_text(WORDS.format(path=data, base=base, adapter=adapter))
+    same_as_in_process(file, {"path": str(data)}, SEEDED)
