@@ -40,6 +40,7 @@ TABLES = {
     "`[local]`": config.Local,
     "`[silos]`": config.SiloTable,
     "`[budget]`": config.Budget,
+    "`[homomorphic]`": config.Homomorphic,
     "`[evaluation]`": config.Evaluation,
     "`[evaluation.release]`": config.MetricRelease,
     "`[audit]`": config.AuditTable,
