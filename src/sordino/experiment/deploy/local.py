@@ -175,6 +175,25 @@ def down(folder: Path) -> list[str]:
     return [part.name for part in mine]
 
 
+def again(folder: Path, name: str) -> Part:
+    """Kill one process and all that it started, without a warning, and start it anew: as a crash and a supervisor do.
+
+    Args:
+        folder: A federation's that is up.
+        name: The process, as in `parts`.
+    """
+    folder = folder.resolve()
+    known = {part.name: part for part in parts(folder)}
+    for pid, began in _family(known[name].pid).items() if known[name].alive else ():
+        if _began(pid) == began:
+            os.kill(pid, signal.SIGKILL)
+    while known[name].alive:
+        time.sleep(0.02)
+    known[name] = _start(folder, name, commands(folder)[name])
+    _write(folder, known.values())
+    return known[name]
+
+
 def parts(folder: Path) -> list[Part]:
     """What `up` started here."""
     try:
