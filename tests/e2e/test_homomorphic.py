@@ -11,8 +11,10 @@ from whole_runs import model, one_line, planned, sordino
 
 from sordino.core.errors import ConfigError, EngineError
 from sordino.experiment import encrypting
+from sordino.experiment.compare import _settings
 from sordino.experiment.flower.local_grid import run_locally
 from sordino.experiment.flower_app import client_app, server_app
+from sordino.experiment.plan import make_plan
 from sordino.experiment.run import run
 from sordino.experiment.site.sealing import KEY
 from sordino.federation.engines.flower import GridPost
@@ -60,9 +62,20 @@ def test_the_same_model_and_price_as_in_the_clear(heart, ways, monkeypatch):
     assert 0 < np.abs(model(plain) - model(hidden)).max() < ROUNDED
 
 
+class Lies:
+    """Opens a sum to something else."""
+
+    def __init__(self, answering):
+        self.answering = answering
+
+    def __call__(self, letter):
+        answer = self.answering(letter)
+        return replace(answer, vector=answer.vector + np.float32(1)) if letter.action == "open" else answer
+
+
 def test_over_letters_and_over_flowers_own_apps(machines):
     """
-    The messages of both engines are the same; the coordinator's hold no update.
+    The messages of both engines are the same; none holds an update. A silo that lies about the sum is outvoted.
     """
     plan, population = planned(machines.file, SEED, SEALED)
     alone = run(plan, population, "", machines.root / "alone")
@@ -76,7 +89,7 @@ def test_over_letters_and_over_flowers_own_apps(machines):
         return answer
 
     with machines.members() as members:
-        apart = machines.run(answers(members, hungary=watched), SEED, SEALED)
+        apart = machines.run(answers(members, hungary=watched, cleveland=Lies), SEED, SEALED)
     assert machines.told == []
     assert np.abs(model(alone) - model(apart)).max() < ROUNDED
     sent = [letter.vector for letter in seen if letter.action == "train"]
@@ -111,17 +124,6 @@ def test_a_silo_without_the_key_or_with_another_stops_the_run_before_any_charge(
         assert all(member.silo.ledger.balance(name).committed == 0 for name, member in members.items())
 
 
-class Lies:
-    """Opens a sum to something else."""
-
-    def __init__(self, answering):
-        self.answering = answering
-
-    def __call__(self, letter):
-        answer = self.answering(letter)
-        return replace(answer, vector=answer.vector + np.float32(1)) if letter.action == "open" else answer
-
-
 class Silent:
     """Does not answer one kind of letter, in one round."""
 
@@ -130,16 +132,6 @@ class Silent:
 
     def __call__(self, letter):
         return Letter("nothing") if (letter.action, letter.fields.get("round")) == self.what else self.answering(letter)
-
-
-def test_one_that_lies_about_the_sum_is_outvoted(machines):
-    """
-    Three others have opened it alike.
-    """
-    alone = run(*planned(machines.file, SEED, SEALED), "", machines.root / "alone")
-    with machines.members() as members:
-        apart = machines.run(answers(members, hungary=Lies), SEED, SEALED)
-    assert np.abs(model(alone) - model(apart)).max() < ROUNDED
 
 
 def test_the_others_go_on_without_a_lost_silo_but_not_one_alone(machines):
@@ -186,6 +178,16 @@ def test_a_silo_opens_one_sum_for_each_update_that_it_sealed(machines):
         refused = members["hungary"].answer(letters[-1])
     assert refused.action == "refused"
     assert "opens one for each update" in refused.text("why")
+
+
+def test_rows_of_a_comparison_are_not_encrypted(heart):
+    """
+    One silo alone, and training without protection, stand beside the run.
+    """
+    plan, population = planned(heart, SEED, SEALED, "compare={ epsilon = [1.0] }")
+    rows = [(label, make_plan(one, cut(population))) for label, one, cut in _settings(plan.experiment, population)]
+    assert len(rows) == 6
+    assert all(row.experiment.homomorphic is None for _, row in rows)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ def _settings(experiment: Experiment, population: Population) -> Iterator[tuple[
     wanted = experiment.compare
     if wanted is None:
         return
-    experiment = config.changed(experiment, evaluation__release=None)  # rows are judged without noise
+    # Rows are judged without noise, whoever may see what.
+    experiment = config.changed(experiment, evaluation__release=None, homomorphic=None)
     # What nobody protects takes the better gradients, whatever the private rows can afford.
     local = replace(experiment.local, method="gradient", directions=1, radius=Local.radius)
     local = replace(local, people="mean", records_per_person=None)
