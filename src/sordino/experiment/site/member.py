@@ -25,12 +25,12 @@ from sordino.core import tables
 from sordino.core.errors import EngineError, PrivacyError
 from sordino.core.types import RoundPlan, Vector
 from sordino.experiment import accounts as paying
-from sordino.experiment import encrypting
+from sordino.experiment import declared, encrypting
 from sordino.experiment.approval import terms_of
 from sordino.experiment.audits import sensor
 from sordino.experiment.build import build
 from sordino.experiment.config import Experiment
-from sordino.experiment.plan import make_plan
+from sordino.experiment.plan import Plan, make_plan
 from sordino.experiment.population import load
 from sordino.experiment.settings import Setting, Setup, setting_of
 from sordino.experiment.settings.shared_sum import shared
@@ -39,7 +39,7 @@ from sordino.experiment.site.sealing import Sealing
 from sordino.experiment.site.sums import OneSum
 from sordino.federation.post import Field, Letter, refusal
 from sordino.ledger import Claim
-from sordino.ledger.approval import Approval
+from sordino.ledger.approval import Approval, PlanTerms
 from sordino.ledger.checkpoints import Growth
 from sordino.ledger.grants import Request
 from sordino.ledger.keys import VerifyKey
@@ -72,6 +72,17 @@ class Joined:
     def txid(self, number: int) -> str:
         """The name of a round's charge."""
         return f"{self.run}/{number}"
+
+    def planned(self, number: int) -> int:
+        """The number, if the plan has such a round.
+
+        Raises:
+            PrivacyError: It has none.
+        """
+        rounds = self.setup.experiment.count
+        if not 0 <= number < rounds:
+            raise PrivacyError.about("round", f"is not one of the plan's {rounds}", number=number)
+        return number
 
     def round(self, number: int) -> RoundPlan:
         """What is announced for a round: worked out from the plan."""
@@ -110,7 +121,7 @@ class Member:
         self._peers = {**(peers or {}), silo.name: silo.key.public}
         self._one: OneSum | None = None
         self._joined: dict[str, Joined] = {}
-        self._prepared: tuple[str, Setup] | None = None
+        self._prepared: tuple[PlanTerms, Setup] | None = None
 
     def answer(self, letter: Letter) -> Letter:
         """The answer to a letter: what it asks for, or the reason why not."""
@@ -161,41 +172,55 @@ class Member:
         growth = Growth(letter.text("checkpoint"), letter.number("since"), tuple(json.loads(letter.text("proof"))))
         fence, run = letter.number("fence"), approval.terms.run
         signature = self.silo.join(approval, fence, growth)
-        client = setup.plan.clients.index(self.silo.name)
-        self._joined = {run: Joined(setup, setting_of(setup), client, fence)}
-        self._say(f"joined {run}: epsilon {approval.terms.epsilon:.4g} at delta {approval.terms.delta:g}")
         told: dict[str, Field] = {"signature": signature}
-        if approval.terms.shared is not None:  # its people pay for every round, in the cohort or not
+        if setup.plan.shared:  # its people pay for every round, in the cohort or not, and before any is trained
             told["grant"] = self.silo.grant_whole(run).text
         if setup.experiment.homomorphic is not None:
             told["key"] = self._sealing.key.name
+        client = setup.plan.clients.index(self.silo.name)
+        self._joined = {run: Joined(setup, setting_of(setup), client, fence)}
+        self._say(f"joined {run}: epsilon {approval.terms.epsilon:.4g} at delta {approval.terms.delta:g}")
         return Letter("join", told)
 
     def _prepare(self, approval: Approval, letter: Letter) -> Setup:
         """Model and data for the plan, once in the life of this process."""
-        digest = approval.terms.digest
-        if self._prepared is not None and self._prepared[0] == digest:
+        terms = approval.terms
+        if self._prepared is not None and self._prepared[0] == terms:
             return self._prepared[1]
         experiment = tables.build(Experiment, json.loads(letter.text("experiment")), "experiment")
+        # Nothing that an experiment names is looked at before it is known to be the approved one: whether an answer
+        # comes would else tell of the silo's records, and cost it nothing.
+        if (experiment.data, experiment.model) != (terms.data, terms.model):
+            raise self._another(terms)
+        if declared.given(experiment):
+            self._compare(make_plan(experiment, load(experiment)), terms)
         population = load(experiment, self._data, self.silo.name)
         plan = make_plan(experiment, population)
-        if replace(terms_of(plan), code=approval.terms.code) != approval.terms:
-            raise PrivacyError.about(
-                f"silo {self.silo.name!r}",
-                "is not what this experiment comes to here",
-                "compare experiment file, data and version",
-                plan=digest[:16],
-                here=plan.digest[:16],
-            )
+        self._compare(plan, terms)
         if plan.experiment.homomorphic is not None:
             self._say(f"seals with key {self._sealing.key.name[:8]}")  # refuses, before any charge, if there is none
         setup = build(plan, population, together=False).setup
         report = sensor.at_start(setup)
         if report is not None:
             require(report)
-        self._prepared = digest, setup
-        self._say(f"loaded {approval.terms.run}: model and data")
+        self._prepared = terms, setup
+        self._say(f"loaded {terms.run}: model and data")
         return setup
+
+    def _compare(self, plan: Plan, terms: PlanTerms) -> None:
+        """Return only if a plan is the approved one, word for word."""
+        if replace(terms_of(plan), code=terms.code) != terms:
+            self._say(f"plan {terms.digest[:16]} is {plan.digest[:16]} here")
+            raise self._another(terms)
+
+    def _another(self, terms: PlanTerms) -> PrivacyError:
+        # The digest from here stays here: it is of the numbers of records.
+        return PrivacyError.about(
+            f"silo {self.silo.name!r}",
+            "is not what this experiment comes to here",
+            "compare experiment file, data and version",
+            plan=terms.digest[:16],
+        )
 
     def _of(self, letter: Letter) -> Joined:
         digest, fence = letter.text("plan"), letter.number("fence")
@@ -207,10 +232,9 @@ class Member:
         )
 
     def _train(self, letter: Letter) -> Letter:
-        joined, number = self._of(letter), letter.number("round")
+        joined = self._of(letter)
+        number = joined.planned(letter.number("round"))
         rounds, txid = joined.setup.experiment.count, joined.txid(number)
-        if not 0 <= number < rounds:
-            raise PrivacyError.about(f"silo {self.silo.name!r}", f"is not one of the plan's {rounds}", round=number)
         if joined.setup.plan.shared:  # paid for when it joined; the noise is the coordinator's
             with self._training(joined, number, letter) as (setting, start, plan):
                 vector = setting.sent(joined.client, start, plan, None).vector
@@ -249,7 +273,8 @@ class Member:
 
     def _sum(self, letter: Letter) -> Letter:
         """One stage of a round's secure sum. Its secrets live in this process only: after a crash it is lost."""
-        joined, number, stage = self._of(letter), letter.number("round"), letter.text("stage")
+        joined, stage = self._of(letter), letter.text("stage")
+        number = joined.planned(letter.number("round"))
         told = _answering(joined, number)
         txid, request = joined.txid(number), letter.content("request")
         if stage == "advertise":
@@ -290,7 +315,7 @@ class Member:
     def _forfeit(self, letter: Letter) -> Letter:
         """Rounds that the coordinator charged and that never came from here: spent here too, so that both agree."""
         joined, grants = self._of(letter), {}
-        for number in json.loads(letter.text("rounds")):
+        for number in map(joined.planned, letter.plain("rounds", tuple[int, ...])):
             if self.silo.ledger.state(joined.txid(number)) in (None, "reserved"):
                 self.silo.forfeit(joined.request(number))
             grants[number] = self.silo.ledger.consents(joined.txid(number))

@@ -6,6 +6,7 @@ answers with something that does not hold, gives nothing: the round's divisor is
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -212,10 +213,13 @@ def letter_of(message: Message) -> Letter:
 
     if message.has_error():
         return refusal(EngineError.about("flower", message.error.reason or "failed", code=message.error.code))
-    try:
+    letter = None
+    # Bytes of a stranger, which Flower and numpy read: there is no list of what they raise.
+    with contextlib.suppress(Exception):
         fields: dict[str, Any] = dict(message.content.config_records[FIELDS])
         vectors = message.content.array_records
         vector = vectors[VECTOR][VECTOR].numpy() if VECTOR in vectors else None
-        return Letter(str(fields.pop(ACTION)), fields, vector)
-    except (KeyError, ValueError, TypeError, EOFError):
+        letter = Letter(str(fields.pop(ACTION)), fields, vector)
+    if letter is None or not (letter.vector is None or isinstance(letter.vector, np.ndarray)):
         return refusal(EngineError.about("flower", "carries no letter", "do both ends run the same version?"))
+    return letter
