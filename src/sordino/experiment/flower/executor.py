@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sordino.experiment.flower.waiting import pause
 from sordino.federation.post import Answering
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from flwr.supercore.runtime import RuntimeHttpClient
 
 SECRET = "superexec.secret"  # noqa: S105 - the file's name
-POLL_S, IDLE_S, BUSY_S = 0.05, 0.5, 30.0
-"""How often the node is asked while there is work, and when there was none for longer than `BUSY_S`."""
+LEAST_S, MOST_S = 0.05, 0.5
+"""The shortest and the longest sleep between two questions to the node."""
 
 
 def work(folder: Path, port: int, answering: Answering, ending: threading.Event, say: Callable[[str], None]) -> None:
@@ -65,7 +66,7 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
                     say(f"no work from the node at {address}: {type(problem).__name__}")
                 there = False
                 ending.wait(1.0)
-            ending.wait(POLL_S if time.monotonic() - worked < BUSY_S else IDLE_S)
+            ending.wait(pause(time.monotonic() - worked, LEAST_S, MOST_S))
     finally:
         client.close()
 

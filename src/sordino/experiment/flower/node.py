@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-FASTER = 10
-"""Ask so many times as often while there is work: every 0.3 and 0.05 seconds."""
+from sordino.experiment.flower.waiting import pause
 
-BUSY_S = 30.0
-"""For so long after the last work, more is expected: an idle node asks as seldom as Flower's own."""
+LEAST_S = 0.1
+"""The shortest sleep between two questions to the coordinator; the longest is Flower's own."""
+
+OWN_S = 0.05
+"""Between two looks at whether the site's own answer is there, which cost nothing."""
 
 WAITING_FOR_WORK = 3.0
 """The sleep by which Flower's node waits for messages; any shorter one means that it is at work."""
@@ -25,14 +27,15 @@ class Sleeps:
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._clock, self._sleep, self._worked = clock, sleep, -BUSY_S
+        self._clock, self._sleep, self._worked = clock, sleep, clock() - 60.0
 
     def sleep(self, seconds: float) -> None:
         """Sleep for a part of what is asked, if there was work lately."""
         if seconds < WAITING_FOR_WORK:
+            self._sleep(min(seconds, OWN_S))
             self._worked = self._clock()
-        busy = self._clock() - self._worked < BUSY_S
-        self._sleep(seconds / FASTER if busy else seconds)
+        else:
+            self._sleep(pause(self._clock() - self._worked, LEAST_S, seconds))
 
 
 def main() -> None:
