@@ -9,12 +9,21 @@ Bytes follow from the messages' form and are exact. Times are counts of operatio
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sordino.core.errors import ConfigError
-from sordino.federation.secure import graph
+from sordino.federation.secure import Client, graph
+from sordino.federation.secure.driving import Party
 from sordino.federation.secure.encoding import Crowd, Encoding
 from sordino.federation.secure.packing import packed_bytes
+from sordino.federation.secure.sharded import Sharded, summed
+from sordino.ledger.keys import SigningKey
 
 # One operation on this machine, in seconds: a word is one coordinate under one mask of at most 32 bits; it is packed by
 # the client and unpacked by the server; a step of Shamir's polynomial, of its weights; an entry of a message is read.
@@ -37,6 +46,7 @@ class Sum:
     bits: int
     degree: int
     quorum: int
+    lost: float = LOST
 
     @classmethod
     def of(cls, members: int, size: int, bits: int | None = None, *, minimum: float = MINIMUM) -> Sum:
@@ -49,7 +59,7 @@ class Sum:
     @property
     def left(self) -> int:
         """Who stays to the end."""
-        return self.members - round(LOST * self.members)
+        return self.members - round(self.lost * self.members)
 
     def up(self) -> int:
         """Bytes that a client sends: advert, boxes, vector, consent, shares."""
@@ -142,12 +152,57 @@ def check(cases: list[tuple[int, int]]) -> None:
         print(f"{members} members, {size} coordinates: {told}", flush=True)
 
 
+def check_shards(members: int, shards: int, size: int) -> None:
+    """A real sharded sum, all in this process, beside the model: CPU of everybody, and the memory it takes."""
+    of = Sharded("benchmark", tuple(range(members)), shards, 0.8, 20, size)
+    keys = {member: SigningKey.generate(f"silo-{member}") for member in of.members}
+
+    def verify(member: int, text: bytes, signature: str) -> None:
+        keys[member].verify(text, signature)
+
+    def party(member: int) -> Party:
+        client = Client(of.parts[of.shard(member)], member, sign=keys[member].sign, verify=verify)
+        return Party(client, lambda: Vector(np.full(size, member, np.uint64)))
+
+    parties: dict[int, Party] = {}
+
+    def ask(stage: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        if stage == "advertise":  # a shard's members are here while it is at work
+            parties.clear()
+            parties.update({member: party(member) for member in requests})
+        for member, request in requests.items():
+            yield member, parties[member].answer(stage, request)
+
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    opened = summed(of, verify, ask)
+    cpu, grown = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    if len(opened.survivors) != members or (opened.total != sum(range(members))).any():
+        raise SystemExit("the sharded sum is not the plain sum")
+    part = replace(Sum.of(members // shards, size, 20, minimum=0.8), lost=0)
+    model = members * part.client_cpu() + shards * part.server_cpu()
+    print(
+        f"{members} members in {shards} shards: CPU {model:.4g} | {cpu:.4g} | {cpu / model:.2f}, {grown >> 10} MB more"
+    )
+
+
+class Vector:
+    """Stands where a share of a noised sum would."""
+
+    def __init__(self, words: NDArray[np.uint64]) -> None:
+        self._words = words
+
+    def masked(self, mask: Callable[[NDArray[np.uint64]], bytes]) -> bytes:
+        """What is sent."""
+        return mask(self._words)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     if parser.parse_args(arguments).check:
         check([(64, 16_384), (64, 131_072), (256, 16_384)])
+        check_shards(1_000, 10, 16_384)
         return
     for size in (10_000, 100_000, 1_000_000):
         for cohort in (100, 1_000, 10_000):
