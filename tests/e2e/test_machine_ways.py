@@ -6,11 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from machines import NAMES, Machines, answers
+from machines import NAMES, Killed, Machines, answers
 from whole_runs import model, planned
 
 import tiny_lm
 import tiny_tokenizer
+from sordino.experiment.remote.books import RemoteBooks
 from sordino.experiment.run import run
 
 SEEDED = "simulation.noise_seed=5"
@@ -42,7 +43,7 @@ TIERS = "privacy={ epsilon=4.0, delta=1e-5, silos_per_person=1 }"
 WAYS = {
     "records, whole batches": ("local.clip=0.5", "local.steps=2"),
     "records, sampled batches": ("local.clip=0.5", "local.steps=2", "local.batch=0.5"),
-    "persons": ("local.clip=0.5", "local.batch=0.5", "privacy.unit='user'"),
+    "persons": ("local.clip=0.5", "privacy.unit='user'"),
     "groups": (*GROUPS, TIERS, "local={ lr=0.5, clip=0.5, batch=0.4, individual='scale' }"),
     "zeroth order": ("local={ method='zeroth_order', lr=0.3, clip=0.5, steps=2, directions=2 }",),
     "clients at the silo": (CLIENTS("silo"), FIXED, "local={ lr=0.5, epochs=1, batch_size=7 }"),
@@ -106,8 +107,9 @@ def same_as_in_process(file, data, *overrides):
     machines.hold(plan.run, {})
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_same_model_over_machines(tmp_path, unwatched, way):
+@pytest.fixture
+def table(tmp_path, unwatched):
+    """The experiment's file, and where the silos find the rows."""
     del unwatched
     rows = "".join(
         f"{i % 7 / 7:.3f},{i % 2},{NAMES[i % 3]},{NAMES[i % 3]}{i % 12},{'strict' if i % 5 else 'open'}\n"
@@ -116,7 +118,39 @@ def test_the_same_model_over_machines(tmp_path, unwatched, way):
     (tmp_path / "rows.csv").write_text("a,ill,hospital,who,tier\n" + rows)
     file = tmp_path / "ways.toml"
     file.write_text(TABLE.format(path=tmp_path / "rows.csv"))
-    same_as_in_process(file, {"path": str(tmp_path / "rows.csv")}, *WAYS[way], SEEDED)
+    return file, {"path": str(tmp_path / "rows.csv")}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_model_over_machines(table, way):
+    same_as_in_process(*table, *WAYS[way], SEEDED)
+
+
+def test_noise_of_the_coordinator_is_lost_with_it_and_never_drawn_again(table, monkeypatch):
+    """
+    Killed after its draw and before the commit: the round is spent everywhere, released nowhere, and the rest runs.
+    """
+    way = (*WAYS["clients at the coordinator"], SEEDED, "rounds=3")
+    machines = enrolled(*table, *way)
+    plan, _ = planned(table[0], *way)
+
+    def commit(self, *_):
+        if self._round.txid.endswith("/1"):
+            raise Killed
+        sound(self, *_)
+
+    sound = RemoteBooks.commit
+    with machines.members() as members:
+        with monkeypatch.context() as patch:
+            patch.setattr(RemoteBooks, "commit", commit)
+            with pytest.raises(Killed):
+                machines.run(answers(members), *way)
+        result = machines.run(answers(members), *way)
+    states = machines.states(plan.run)
+    assert states.pop("") == ["0 committed", "1 forfeited", "2 committed"]
+    assert set(map(tuple, states.values())) == {("0 committed", "1 committed", "2 committed")}
+    assert result.summary["rounds_lost"] == 1
+    machines.hold(plan.run, {})
 
 
 @pytest.mark.parametrize("adapter", ["lora", "alternating"])
