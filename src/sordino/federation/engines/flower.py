@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 ACTION, VECTOR, FIELDS = "letter", "vector", "fields"
 """Name of the one action that apps answer, and of a message's two records."""
 
+SHAPE, TYPE = "vector.shape", "vector.type"
+"""Beside a short vector, which travels among the fields."""
+
+SHORT = 2**20
+"""Bytes. Each part of a message is a request to Flower's server, of 5 to 10 ms; an array is three of them."""
+
 
 class Correspondence(Protocol):
     """What is written to a client in a round, and what its answers are worth."""
@@ -201,10 +207,23 @@ def reply_of(letter: Letter, asked: Message) -> Message:
 def _content(letter: Letter) -> Any:
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-    records: dict[str, Any] = {FIELDS: ConfigRecord({ACTION: letter.action, **dict(letter.fields)})}
-    if letter.vector is not None:
-        records[VECTOR] = ArrayRecord({VECTOR: Array(letter.vector)})
-    return RecordDict(records)
+    fields: dict[str, Any] = {ACTION: letter.action, **letter.fields}
+    vector = letter.vector
+    if vector is None or vector.nbytes > SHORT:
+        whole = {} if vector is None else {VECTOR: ArrayRecord({VECTOR: Array(vector)})}
+        return RecordDict({FIELDS: ConfigRecord(fields), **whole})
+    fields |= {VECTOR: vector.tobytes(), SHAPE: list(vector.shape), TYPE: vector.dtype.str}
+    return RecordDict({FIELDS: ConfigRecord(fields)})
+
+
+def _vector(fields: dict[str, Any], arrays: Any) -> NDArray[Any] | None:
+    """The vector of a message, taken out of its fields if it lies there."""
+    if VECTOR not in fields:
+        return arrays[VECTOR][VECTOR].numpy() if VECTOR in arrays else None
+    content, kind = fields.pop(VECTOR), np.dtype(fields.pop(TYPE))
+    if kind.kind not in "fui":
+        raise TypeError(kind)
+    return np.frombuffer(content, kind).reshape(fields.pop(SHAPE)).copy()
 
 
 def letter_of(message: Message) -> Letter:
@@ -217,8 +236,7 @@ def letter_of(message: Message) -> Letter:
     # Bytes of a stranger, which Flower and numpy read: there is no list of what they raise.
     with contextlib.suppress(Exception):
         fields: dict[str, Any] = dict(message.content.config_records[FIELDS])
-        vectors = message.content.array_records
-        vector = vectors[VECTOR][VECTOR].numpy() if VECTOR in vectors else None
+        vector = _vector(fields, message.content.array_records)
         letter = Letter(str(fields.pop(ACTION)), fields, vector)
     if letter is None or not (letter.vector is None or isinstance(letter.vector, np.ndarray)):
         return refusal(EngineError.about("flower", "carries no letter", "do both ends run the same version?"))
