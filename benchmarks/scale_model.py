@@ -85,8 +85,8 @@ class Sum:
         return keys + lost * self.degree * AGREE + self.size * (masks * WORD + self.left * UNPACK)
 
     def server_memory(self) -> int:
-        """Bytes: the sum twice, and per pair of neighbours a box and a share, with what Python needs around them."""
-        return 12 * self.size + self.members * self.degree * 400
+        """Bytes: the sum and what unpacks into it; per pair of neighbours a box and shares, with Python around them."""
+        return 24 * self.size + self.members * self.degree * 400
 
 
 def bits_for(members: int, size: int, noise: float = NOISE) -> int:
@@ -116,7 +116,7 @@ def row(cohort: int, size: int, shard: int = 100) -> dict[str, object]:
         "cohort": cohort,
         "d": size,
         "plain up": plain,
-        "plain memory": 20 * size,
+        "plain memory": 36 * size,
         "circle k": circle.degree,
         "bits": circle.bits,
         "circle up": circle.up(),
@@ -129,7 +129,7 @@ def row(cohort: int, size: int, shard: int = 100) -> dict[str, object]:
         "shard down": plain + part.down() + 4 * cohort,
         "shard client s": part.client_cpu(),
         "shard server s": shards * part.server_cpu(),
-        "shard memory": part.server_memory() + 8 * length,
+        "shard memory": part.server_memory() + 24 * length,
         "shard noise": shards**0.5,
     }
 
