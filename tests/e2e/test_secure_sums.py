@@ -116,6 +116,26 @@ def test_the_plan_tells_sums_from_collusion(heart):
     assert summing.honest(plan.experiment) == summing.honest(trusting.experiment) - 1
 
 
+@pytest.mark.parametrize("mechanism", ["skellam", "discrete_gaussian"])
+def test_whoever_drew_a_share_of_the_noise_sees_through_it(heart, mechanism):
+    """
+    Without collusion all four shares are charged; a silo knows one of them. With one share feared, it is in the charge.
+    """
+    ways = (*RECORDS[:2], f"privacy.mechanism='{mechanism}'")
+    all_four, _ = planned(heart, *ways, "secure_sum={ bits = 32 }")
+    views = all_four.views
+    assert views["whoever sees only sums"] == pytest.approx(all_four.worst.epsilon)
+    # With less noise in the same proportion: that of three shares out of four.
+    noise = all_four.worst.noise_multiplier * np.sqrt(3 / 4)
+    louder, _ = planned(
+        heart, *ways, "secure_sum={ bits = 32 }", "privacy.epsilon=9.0", f"privacy.noise_multiplier={noise}"
+    )
+    assert views["another silo"] == pytest.approx(louder.worst.epsilon, rel=0.01)
+    assert views["another silo"] > 1.1 * all_four.worst.epsilon
+    feared, _ = planned(heart, *ways, "secure_sum={ bits = 32, colluding = 0.25 }")
+    assert feared.views["another silo"] == pytest.approx(feared.worst.epsilon)
+
+
 class Silent:
     """Answers nothing from some stage of some round on."""
 
@@ -197,6 +217,8 @@ def test_over_flowers_own_apps(machines):
         ((*RECORDS, "privacy.noise_at='silo'"), "adds its noise at the sum"),
         ((*RECORDS, "local.batch=0.5"), "has no price with noise in whole numbers"),
         ((*RECORDS, "secure_sum.minimum=1"), "leave nobody whose noise is secret"),
+        ((*RECORDS, "secure_sum={ bits = 32, minimum = 2 }"), "must be more than half of 4 members"),
+        ((*RECORDS, "secure_sum={ bits = 32, minimum = 3, colluding = 0.5 }"), "must lie between 0 and 1"),
         ((*RECORDS, "secure_sum.bits=8"), "are too few for the noise"),
         ((*RECORDS, "simulation.secure_sum=true"), "drop one"),
     ],

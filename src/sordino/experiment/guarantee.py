@@ -112,13 +112,23 @@ def _summed(pricing: Pricing, charged: Sequence[AccountPlan]) -> dict[str, float
     experiment = pricing.experiment
     worst = max(charged, key=lambda account: account.epsilon)
     count = summing.colluders(experiment)
-    # The same whole numbers under the noise of all that remain: what nobody of them tells hides more.
     event = summing.mechanism(experiment, worst.noise_multiplier).event()
-    unseen = attr.evolve(event, noise_multiplier=worst.noise_multiplier * summing.surplus(experiment))
-    counts = tuple((unseen if e == event else e, n) for e, n in worst.events)
+    fewest, honest = summing.fewest(experiment), summing.honest(experiment)
+
+    def before(secret: int) -> float:
+        """Of the same whole numbers, before whom so many shares of the noise are secret."""
+        several = {"shares": secret} if hasattr(event, "shares") else {}
+        noise = worst.noise_multiplier * math.sqrt(secret / honest)
+        seen = attr.evolve(event, noise_multiplier=noise, **several)
+        counts = tuple((seen if e == event else e, n) for e, n in worst.events)
+        return best_epsilon(counts, pricing.delta, adjacency=pricing.adjacency).epsilon
+
+    other = "another client" if experiment.privacy.unit is Unit.CLIENT else "another silo"
+    who = "coordinator" if summing.everybody_masks(experiment) else "coordinator that keeps to the protocol"
     return {
         "final model": worst.epsilon,
-        "whoever sees only sums": best_epsilon(counts, pricing.delta, adjacency=pricing.adjacency).epsilon,
-        f"coordinator and {count} of {summing.parties(experiment)} silos together": worst.epsilon,
+        "whoever sees only sums": before(fewest),
+        other: before(fewest - 1),  # whoever drew a share can take it off
+        f"{who} and {count} of {summing.parties(experiment)} silos together": worst.epsilon,
         "coordinator, if secure summation fails": math.inf,
     }

@@ -33,20 +33,28 @@ def table_of(experiment: Experiment) -> SecureSum:
 
 
 def found(experiment: Experiment, population: Population, size: int) -> Experiment:
-    """The experiment with what a secure sum's price depends on besides itself: public counts and lengths."""
+    """The experiment with what a secure sum's price depends on besides itself: public counts and lengths.
+
+    Raises:
+        ConfigError: No secure sum can hold what its table says.
+        PrivacyError: Nobody would be left whose noise is secret.
+    """
     table = experiment.secure_sum
     if table is None:
         return experiment
     clients = experiment.privacy.unit is Unit.CLIENT
     wire = Pipeline.from_tables(experiment.stages).wire_size(size) if clients else size
     units = len(population) if clients else sum(population.units)
-    return config.changed(
+    experiment = config.changed(
         experiment,
         secure_sum__parties=len(population),
         secure_sum__size=wire,
         secure_sum__units=units,
         secure_sum__minimum=table.minimum or len(population),
     )
+    honest(experiment)
+    _terms(experiment)  # what masks cannot bear is no plan: it would be charged, and no sum opened
+    return experiment
 
 
 def check(experiment: Experiment) -> None:
@@ -95,8 +103,7 @@ def parties(experiment: Experiment) -> int:
 
 def honest(experiment: Experiment) -> int:
     """How many shares carry the planned noise at worst."""
-    table = table_of(experiment)
-    return shares.honest(parties(experiment), table.minimum or parties(experiment), table.colluding)
+    return shares.honest(parties(experiment), fewest(experiment), table_of(experiment).colluding)
 
 
 def encoding(experiment: Experiment, noise_multiplier: float, clip: float | None = None) -> Encoding:
@@ -127,10 +134,18 @@ def mechanism(experiment: Experiment, noise_multiplier: float) -> Any:
     return mechanisms.build(experiment.privacy.mechanism, options)
 
 
-def surplus(experiment: Experiment) -> float:
-    """Noise of the fewest silos that may remain, over what is charged, if none of them tells: a standard deviation."""
-    table = table_of(experiment)
-    return math.sqrt((table.minimum or parties(experiment)) / honest(experiment))
+def fewest(experiment: Experiment) -> int:
+    """How many silos a sum is made of at least."""
+    return table_of(experiment).minimum or parties(experiment)
+
+
+def everybody_masks(experiment: Experiment) -> bool:
+    """Whether all pairs mask, which a server that breaks the protocol cannot turn against one of them."""
+    return _terms(experiment).degree is None
+
+
+def _terms(experiment: Experiment) -> Terms:
+    return terms(experiment, "plan", range(parties(experiment)), 1)
 
 
 def terms(experiment: Experiment, txid: str, members: Sequence[int], length: int) -> Terms:
