@@ -127,6 +127,8 @@ def test_a_run_of_files_apart_is_the_run_of_one_file(apart, whole):
     own = [json.loads((p / "metrics.json").read_text()) for p in apart.root.glob("silos/*/runs/*")]
     assert [figures["visibility"] for figures in own] == ["local"] * 3
     assert len({figures["accuracy"] for figures in own}) > 1  # of one silo each
+    kept = [*apart.root.glob("silos/*/runs/*"), *apart.root.glob("silos/*/outbox")]
+    assert [path.stat().st_mode & 0o077 for path in kept] == [0] * 6  # and for that silo's user alone
 
 
 def test_every_machine_makes_the_same_plan(apart):

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
                     say("the node is there")
                 there = True
                 if offer.HasField("task") and offer.token:
-                    do(address, offer.token, app)
+                    _tried(partial(do, address, offer.token, app), say)
                     worked = time.monotonic()
                     continue
             except httpx.HTTPError as problem:
@@ -69,6 +70,18 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
             ending.wait(pause(time.monotonic() - worked, LEAST_S, MOST_S))
     finally:
         client.close()
+
+
+def _tried(task: Callable[[], None], say: Callable[[str], None]) -> None:
+    """Do a task. One that is broken, or none of ours, comes to nothing; it does not end the site's process."""
+    import httpx
+
+    try:
+        task()
+    except httpx.HTTPError:
+        raise  # the node is gone
+    except Exception as problem:  # noqa: BLE001 - whatever a coordinator sends
+        say(f"a task of the node came to nothing: {type(problem).__name__}")
 
 
 def do(address: str, token: str, app: ClientApp) -> None:

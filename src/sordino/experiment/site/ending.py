@@ -24,7 +24,7 @@ def ended(setup: Setup, name: str, model: Vector, folder: Path) -> None:
         model: The final model, released. Shape (d,).
         folder: Where to write.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # figures on the silo's own records, without noise
     kept, layout, test = RunFolder(folder), setup.layout, setup.population.test
     pairs = zip(layout.groups, layout.shapes, strict=True)
     tensors = {g.name: np.ascontiguousarray(model[g.start : g.stop].reshape(shape)) for g, shape in pairs}

@@ -37,7 +37,7 @@ class Outbox:
 
     def keep(self, txid: str, kept: Kept) -> None:
         """Write an answer down, durably, before it is handed over."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = self._file(txid)
         temporary = file.with_suffix(".part")
         with temporary.open("wb") as opened:
