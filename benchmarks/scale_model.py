@@ -33,8 +33,8 @@ STEP, WEIGHT, ENTRY = 0.106e-6, 0.3e-6, 1.3e-6
 SIGNATURE = 92
 MINIMUM, COLLUDING, LOST, NOISE = 0.75, 0.05, 0.125, 1.0
 """Share of members that must stay; that may tell; that are lost; noise of the sum over the clip."""
-ACCOUNT, LINE, ROUND = 780, 64, 1_150
-"""Bytes of the ledger's file: for an account with its admission, for a line of a round, for a round."""
+ACCOUNT, LINE = 780, 64
+"""Bytes of the ledger's file: for an account with its admission, for a line of a round."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,12 @@ class Sum:
         return 24 * self.size + self.members * self.degree * 400
 
 
-def bits_for(members: int, size: int, noise: float = NOISE) -> int:
+def bits_for(members: int, size: int, honest: int | None = None) -> int:
     """The fewest bits at which rounding loosens the bound by less than 2 %, and four standard deviations fit."""
-    crowd = Crowd(members, max(1, round((MINIMUM - COLLUDING) * members)))
+    crowd = Crowd(members, honest or max(1, round((MINIMUM - COLLUDING) * members)))
     for bits in range(8, 33):
         try:
-            code = Encoding.fitting(bits, 1.0, size, crowd, noise_multiplier=noise)
+            code = Encoding.fitting(bits, 1.0, size, crowd, noise_multiplier=NOISE)
         except ConfigError:
             continue
         if code.bound()[0] < 1.02 * code.scale:
@@ -110,8 +110,9 @@ def wire(size: int) -> int:
 def row(cohort: int, size: int, shard: int = 100) -> dict[str, object]:
     """One cohort: plain, on a circle, and in shards."""
     length, plain = wire(size), 4 * size
-    circle, part = Sum.of(cohort, length), Sum.of(min(shard, cohort), length, minimum=0.8)
-    shards = cohort // part.members
+    shards = cohort // shard
+    honest = Sharded("scale", tuple(range(cohort)), shards, 0.8, 8, 1).honest(round(COLLUDING * cohort))
+    circle, part = Sum.of(cohort, length), Sum.of(shard, length, bits_for(shard, length, honest), minimum=0.8)
     return {
         "cohort": cohort,
         "d": size,

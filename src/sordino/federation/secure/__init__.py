@@ -9,6 +9,7 @@
 
 Terms are public and announced; Client and Server take messages and return messages; `played` runs a whole sum in one
 process. There is no transport here, no clock and no file. Transport must tell the server who speaks (TLS, node keys).
+`sharded` makes many small sums of a large one, each with noise of its own.
 
 Who learns what, with n members, threshold t and k of them colluding with the server:
 
