@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 KEY = "coordinator.pem"
 """In a coordinator's folder: its private key."""
+
+TRIES = 8
+"""How often a piece of a reply is asked for, after 1, 2, 4, 8 and then every 10 seconds.
+
+A site that dies, or stops on purpose, while it sends has announced a reply that never comes. Flower asks for it for two
+hours, and for nobody else's meanwhile; here the others wait for 45 seconds at most.
+"""
 
 COORDINATOR, FILE, RUNS = "SORDINO_COORDINATOR", "SORDINO_EXPERIMENT", "SORDINO_RUNS"
 """Where a ServerApp that Flower starts finds the coordinator's folder, the experiment file, and the run folders."""
@@ -126,9 +134,12 @@ def _grid(address: str, authority: bytes, token: str) -> Iterator[Grid]:
     from flwr.common.serde import run_from_proto
     from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
     from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+    from flwr.supercore.inflatable.inflatable_utils import pull_objects
     from flwr.supercore.task_identity import TaskIdentity
-    from flwr.superlink.grid import HttpGrid
+    from flwr.superlink.grid import HttpGrid, http_grid
 
+    patched: Any = http_grid
+    patched.pull_objects = partial(pull_objects, max_tries_per_object=TRIES)
     grid = HttpGrid(address, root_certificates=authority, token=token)
     client: Any = grid._runtime_client  # noqa: SLF001 - as Flower's own runner of ServerApps
     alive = HeartbeatSender(make_task_heartbeat_fn_http(client))
