@@ -73,6 +73,17 @@ def command(fed: Path, number: int) -> list[str]:
     return [*SORDINO, "run", str(fed.parent / "kills.toml"), *map(str, options)]
 
 
+def revive(fed: Path) -> None:
+    """Start what has ended, as a service manager does: Flower refuses a node while the last one may still live."""
+    for _ in range(6):
+        ended = [part.name for part in local.parts(fed) if not part.alive]
+        for name in ended:
+            local.again(fed, name)
+        if not ended:
+            return
+        time.sleep(20)
+
+
 def repetition(fed: Path, number: int, victim: str, after: float) -> dict[str, Any]:
     """One run with one kill; how often the command had to be given, and what is wrong afterwards."""
     site = SITES[number % len(SITES)]
@@ -89,6 +100,7 @@ def repetition(fed: Path, number: int, victim: str, after: float) -> dict[str, A
     code = first.returncode
     while code and tries < TRIES:
         tries += 1
+        revive(fed)
         done = subprocess.run(command(fed, number), **quiet, check=False)
         code, words = done.returncode, [*words, done.stderr.decode()]
     problems = [] if code == 0 else [f"did not end: {words[-1].strip()}"]
