@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -126,8 +127,6 @@ def _start(folder: Path, name: str, command: list[str]) -> Part:
 
 
 def _wait_for_nodes(folder: Path, started: list[Part], end: float, say: Callable[[str], None]) -> None:
-    room = folder / "coordinator"
-    database = at_rest.place(room, layout.read_coordinator(room).database)
     seen: set[str] = set()
     wanted = set(layout.site_folders(folder))
     while seen < wanted:
@@ -138,17 +137,23 @@ def _wait_for_nodes(folder: Path, started: list[Part], end: float, say: Callable
         if time.monotonic() > end:
             missing = ", ".join(sorted(wanted - seen))
             raise EngineError.about("deploy", f"is not online in time: {missing}", f"see {folder / 'logs'}")
-        for name in sorted(_online(database) - seen):
+        for name in sorted({name for name, state in _nodes(folder).items() if state == "online"} - seen):
             say(f"{name} is online")
             seen.add(name)
         time.sleep(0.5)
 
 
-def _online(database: Path) -> set[str]:
-    if not database.exists():
-        return set()
+def _nodes(folder: Path) -> dict[str, str]:
+    """How each site's node stands, once the coordinator listens: before that, it may be making its database."""
+    room = folder / "coordinator"
+    mine = layout.read_coordinator(room)
+    database = at_rest.place(room, mine.database)
+    try:
+        socket.create_connection(("127.0.0.1", mine.inside), timeout=1.0).close()
+    except OSError:
+        return {}
     with flower_code.state(database) as opened:
-        return {name for name, (_, status) in flower_code.nodes(opened).items() if status == "online"}
+        return {name: seen for name, (_, seen) in sorted(flower_code.nodes(opened).items())}
 
 
 def down(folder: Path) -> list[str]:
@@ -206,11 +211,7 @@ def status(folder: Path) -> dict[str, str]:
     """What runs, and how each site's node stands, by name."""
     folder = folder.resolve()
     found = {part.name: "runs" if part.alive else "has ended" for part in parts(folder)}
-    room = folder / "coordinator"
-    database = at_rest.place(room, layout.read_coordinator(room).database)
-    if database.exists():
-        with flower_code.state(database) as opened:
-            found |= {f"{name} in Flower": seen for name, (_, seen) in sorted(flower_code.nodes(opened).items())}
+    found |= {f"{name} in Flower": seen for name, seen in _nodes(folder).items()}
     return found
 
 
