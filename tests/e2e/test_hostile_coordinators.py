@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from machines import Machines
+from machines import Machines, answers
 from whole_runs import planned
 
 from sordino.core import tables
+from sordino.core.errors import VerificationError
 from sordino.core.types import Unit
 from sordino.experiment import declared
 from sordino.experiment.approval import terms_of
@@ -200,3 +201,106 @@ def test_an_approved_plan_opens_no_other_questions(tmp_path, monkeypatch):
         assert looked == []
         hostile.join(approval)
         assert len(looked) == 1
+
+
+def test_a_wrong_number_is_answered_once(tmp_path):
+    """
+    Where a silo asks for no officer's signature, each plan is an approved one. The first wrong guess at its number of
+    records is the last answer until its own people have counted.
+    """
+    draw = np.random.default_rng(0).random(60)
+    (tmp_path / "own.csv").write_text("a,ill\n" + "".join(f"{a:.4f},{int(a > 0.5)}\n" for a in draw))
+    (tmp_path / "apart.toml").write_text(APART)
+    machines = Machines.enrolled(
+        tmp_path / "apart.toml", ("east", "north"), test=True, data={"path": str(tmp_path / "own.csv")}
+    )
+    right = read(machines.file, (SEED,)).silos["east"].records
+    with against(machines, SEED) as hostile:
+        said = []
+        for guess in (right + 1, right, right + 2):
+            ways = (SEED, f"silos.east.records={guess}")
+            plan, _ = planned(machines.file, *ways)
+            said.append(hostile.join(Approval(terms_of(plan)), f"silos.east.records={guess}").fields["why"])
+        assert "another number of records" in said[0]
+        assert said[1] == said[2]
+        assert "waits for its own people" in said[1]
+        (hostile.silo.folder / site.CENSUS_WANTED).unlink()
+        plan, _ = planned(machines.file, SEED)
+        assert "waits" not in str(hostile.join(Approval(terms_of(plan))).fields)
+
+
+def test_memory_names_no_other_stages(heart):
+    """
+    What a setting has learnt may change its stages' numbers, not which stages there are.
+    """
+    ways = (
+        "privacy.unit='client'",
+        "privacy.noise_at='coordinator'",
+        "privacy.delta=0.01",
+        "privacy.epsilon=30.0",
+        "local={ lr = 0.5, epochs = 1 }",
+        "stages=[{ clip = { norm = 1.0 } }]",
+        SEED,
+    )
+    machines = Machines.enrolled(
+        heart, unit=Unit.CLIENT, test=True, epsilon=100.0, delta=0.05, noise_at="coordinator", folder="clients"
+    )
+    plan, _ = planned(heart, *ways)
+    with machines.members() as members:
+        answering = {name: member.answer for name, member in members.items()}
+
+        def other(letter):
+            if letter.action == "train":
+                fields = {**letter.fields, "memory": json.dumps({"stages": [{"weight": {"cap": 1000}}]})}
+                letter = replace(letter, fields=fields)
+            return answering["hungary"](letter)
+
+        machines.run({**answering, "hungary": other}, *ways)
+        assert members["hungary"].silo.ledger.claims(plan.run)[0].events  # charged as absent, nothing was trained
+    assert any("are not the plan's stages" in line for line in machines.told)
+
+
+def test_what_goes_wrong_is_logged_without_its_text(heart):
+    """
+    A library's error may quote a record: the silo's log says what it was and where.
+    """
+    machines = Machines.enrolled(heart, test=True)
+    with machines.members() as members:
+        member, lines = members["hungary"], []
+        member._say = lines.append
+        member._hello = lambda letter: int("Doe, John, positive")
+        assert member.answer(Letter("hello")).action == "refused"
+    assert lines == [lines[0]]
+    assert lines[0].startswith("hello: ValueError in test_hostile_coordinators.py, line ")
+    assert "Doe" not in lines[0]
+
+
+def test_a_silos_ledger_that_was_put_back_draws_nothing_again(heart):
+    """
+    It knows less than the file beside it, and than the coordinator: either is enough.
+    """
+    machines = Machines.enrolled(heart, test=True)
+    folder, plan = machines.root / "silos" / "hungary", planned(heart, SEED)[0]
+    kept, crash = (folder / "ledger.db").read_bytes(), {"then": 2}
+
+    def dies(answering):
+        def answer(letter):
+            if letter.action == "train" and letter.fields["round"] == crash["then"]:
+                raise KeyboardInterrupt
+            return answering(letter)
+
+        return answer
+
+    with machines.members() as members, pytest.raises(KeyboardInterrupt):
+        machines.run(answers(members, cleveland=dies), SEED)
+    for leftover in folder.glob("ledger.db*"):
+        leftover.unlink()
+    (folder / "ledger.db").write_bytes(kept)
+    crash["then"] = -1
+    with machines.members() as members:
+        silo = members["hungary"]
+        with pytest.raises(VerificationError, match=r"is not in its ledger.*put back"):
+            silo._handed.require(plan.run, silo.silo)
+        with pytest.raises(VerificationError, match=r"a charge that its ledger does not know.*put back"):
+            machines.run(answers(members), SEED)
+        assert silo.silo.ledger.charges(plan.run) == []

@@ -111,11 +111,13 @@ def census(folder: Path, file: Path, overrides: tuple[str, ...], *, as_json: boo
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.experiment.config import read
     from sordino.experiment.declared import census as counted
+    from sordino.experiment.site.member import CENSUS_WANTED
     from sordino.experiment.site.serving import read_site
     from sordino.ledger.rules import read_rules
     from sordino.ledger.silo import FILE
 
     experiment, name = read(file, overrides), read_rules(folder / FILE).name
+    (folder / CENSUS_WANTED).unlink(missing_ok=True)  # its own people look
     records = counted(experiment, read_site(folder).here, name)
     before = experiment.silos[name].records if name in experiment.silos else None
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sordino.core import code
+from sordino.core import code, tables
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.experiment.plan import Plan
 from sordino.ledger.approval import Approval, PlanTerms
@@ -38,6 +38,7 @@ def terms_of(plan: Plan) -> PlanTerms:
         model=experiment.model,
         shared=shared,
         clients=() if shared is None else tuple(plan.clients),
+        secure_sum=tables.plain(experiment.secure_sum) if experiment.secure_sum is not None else {},
     )
 
 

@@ -19,7 +19,7 @@ from sordino.ledger.keys import SigningKey, VerifyKey
 from sordino.ledger.officers import Installed, Signed
 from sordino.privacy import events
 
-_LATER = ("model", "clients")
+_LATER = ("model", "clients", "secure_sum")
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class PlanTerms:
         model: The model with its base, as the experiment file names it; approvals before it was asked for have none.
         shared: The one account that stands for all clients, where each may be in any cohort.
         clients: Their names then; each pays in its own ledger what the shared account is charged.
+        secure_sum: Where noise is drawn in shares: for how many silos, and how many of them are feared to tell.
     """
 
     run: str
@@ -63,6 +64,7 @@ class PlanTerms:
     model: dict[str, Any] = field(default_factory=dict)
     shared: str | None = None
     clients: tuple[str, ...] = ()
+    secure_sum: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.shared is not None and (self.accounts.keys() != {self.shared} or not self.clients):

@@ -71,6 +71,7 @@ noise_at = ["silo"]              # "silo": nobody outside needs to be trusted; a
 # columns = ["age", "ill"]       # the only columns that a plan may read
 # models = ["logistic"]          # the only models, by name or by base
 # min_cohort = 3                 # not with fewer silos in the plan
+# colluding = 0.25               # noise in shares must allow for so many silos that tell
 test = {str(account.test).lower():<24} # simulations, whose noise may be predictable
 
 same_code = true                 # refuse a plan that was approved with other code than runs here

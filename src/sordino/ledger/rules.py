@@ -44,6 +44,7 @@ class Rules:
         columns: The only columns that a plan may read, by any role; empty: any. A plan must name them then.
         models: The only models allowed, by their name under `[model]` or by their base; empty: any.
         min_cohort: With fewer silos in the plan it does not take part.
+        colluding: Least share of the silos for which noise in shares must allow that they work with the coordinator.
         test: Take part in simulations, whose noise may be predictable.
         same_code: Refuse a plan that was approved with other code than runs here.
         valid_s: For how many seconds a grant may be used.
@@ -68,6 +69,7 @@ class Rules:
     columns: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     min_cohort: int = 1
+    colluding: float = 0.0
     test: bool = False
     same_code: bool = True
     valid_s: int = 3600
@@ -154,6 +156,13 @@ class Rules:
                 asked = self._epsilon(terms, mine) if name == "epsilon" else getattr(terms, name)
                 if asked is None or not asked <= limit:
                     raise PrivacyError.about(where, f"is more than its {limit:g}", "change the plan", **{name: asked})
+        if terms.secure_sum and terms.secure_sum.get("colluding", 0.0) < self.colluding:
+            raise PrivacyError.about(
+                where,
+                f"is less than its `colluding` of {self.colluding:g}",
+                "size the noise for more silos that tell",
+                colluding=terms.secure_sum.get("colluding", 0.0),
+            )
         if len(terms.silos) < self.min_cohort:
             raise PrivacyError.about(
                 where, f"is less than its `min_cohort` of {self.min_cohort}", "ask more silos", silos=len(terms.silos)

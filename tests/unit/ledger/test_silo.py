@@ -263,6 +263,7 @@ def test_so_many_officers_must_sign(world):
         ('models = ["logistic"]', {}),
         ('models = ["logistic", "smollm2-135m"]', {"model": {"causal_lm": {"base": "another"}}}),
         ("min_cohort = 3", {}),
+        ("colluding = 0.25", {"secure_sum": {"bits": 24, "colluding": 0.2}}),
         ("min_cohort = 3", {"accounts": {"north/a": {KEY: 4}, "north/b": {KEY: 4}, "south": {KEY: 4}}}),
     ],
 )
@@ -285,6 +286,8 @@ def test_a_plan_beyond_the_silos_rules_is_refused(world, rule, change):
         ('models = ["logistic"]', {"model": {"logistic": {}}}),
         ('models = ["smollm2-135m"]', {"model": {"causal_lm": {"base": "smollm2-135m"}}}),
         ("min_cohort = 2", {}),
+        ("colluding = 0.25", {"secure_sum": {"bits": 24, "colluding": 0.25}}),
+        ("colluding = 0.25", {}),  # no noise in shares
     ],
 )
 def test_what_is_within_the_silos_rules_is_not_refused(world, rule, change):

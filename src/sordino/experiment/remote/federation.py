@@ -75,7 +75,7 @@ class Federation:
         least = self.minimum if _begun(place, plan.run) else len(plan.clients)
         found = roll.gather(plan.clients, plan.run, self.key.name, wait=self.wait, least=least)
         with Ledger(place, key=self.key) as ledger:
-            _put_back(ledger, found)
+            _put_back(ledger, found, terms)
             self._ask_whether(roll, terms, found)
             # What an earlier process charged is asked for again where silos draw: they keep what they have drawn.
             own = open_books(
@@ -144,11 +144,12 @@ def _begun(place: Place, run: str) -> bool:
         return bool(ledger.charges(run))
 
 
-def _put_back(ledger: Ledger, found: Mapping[str, Greeting]) -> None:
-    """Refuse a coordinator's ledger of which a silo has seen more.
+def _put_back(ledger: Ledger, found: Mapping[str, Greeting], terms: Terms) -> None:
+    """Refuse a coordinator's ledger of which a silo has seen more, and a silo's of which the coordinator has.
 
     Raises:
-        VerificationError: A silo keeps a later checkpoint, or has handed over a round that the ledger does not know.
+        VerificationError: A silo keeps a later checkpoint, or has handed over a round that the ledger does not know; or
+            it has consented to a charge here that its own ledger does not know.
     """
     notes: Sequence[str] = [greeting.note for greeting in found.values() if greeting.note]
     ledger.compare_with(notes)
@@ -160,4 +161,14 @@ def _put_back(ledger: Ledger, found: Mapping[str, Greeting]) -> None:
                     f"does not know what silo {silo!r} has handed over: it was put back, or is a copy",
                     "nothing was released; find the newer ledger",
                     txid=txid,
+                )
+    for charge in ledger.charges(terms.run):
+        consents = ledger.consents(charge.txid)
+        for silo, greeting in found.items():
+            if consents.keys() & set(terms.accounts[silo]) and charge.txid not in greeting.charged:
+                raise VerificationError.about(
+                    f"site {silo!r}",
+                    "has consented to a charge that its ledger does not know: its ledger was put back",
+                    "find the newer one; it would draw again what was drawn",
+                    txid=charge.txid,
                 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sordino.core.errors import EngineError, SordinoError, VerificationError
-from sordino.experiment.site.member import GREETING
+from sordino.experiment.site.member import greeting
 from sordino.federation.post import Letter, Post, opened
 from sordino.ledger.keys import VerifyKey
 
@@ -21,11 +21,13 @@ class Greeting:
         seen: How many events of the coordinator's ledger it has seen.
         note: The last checkpoint that it keeps; empty if none.
         handed: The run's charges that it has handed over.
+        charged: All charges of the run's rounds that its ledger knows.
     """
 
     seen: int
     note: str
     handed: tuple[str, ...]
+    charged: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,12 @@ class Roll:
         found: dict[str, Greeting] = {}
         for address, answer in self.post.ask(letters, timeout):
             try:
-                name, greeting = self._believed(opened(answer, "hello", address), nonce)
+                name, said = self._believed(opened(answer, "hello", address), nonce)
             except SordinoError:
                 continue  # somebody else's node, or one that lies about its name: not one of ours
             if name in wanted:
                 self.addresses[name] = address
-                found[name] = greeting
+                found[name] = said
         return found
 
     def gather(self, names: Iterable[str], run: str, origin: str, *, wait: float, least: int) -> dict[str, Greeting]:
@@ -114,9 +116,10 @@ class Roll:
         name = answer.text("silo")
         if name not in self.keys:
             raise VerificationError.about("hello", "is no site of this federation", site=name)
-        self.keys[name].verify(GREETING + nonce, answer.text("signature"))
-        handed = answer.plain("handed", tuple[str, ...])
-        return name, Greeting(answer.number("seen"), answer.text("note"), handed)
+        told = {field: value for field, value in answer.fields.items() if field != "signature"}
+        self.keys[name].verify(greeting(nonce, told), answer.text("signature"))
+        names = (answer.plain(field, tuple[str, ...]) for field in ("handed", "charged"))
+        return name, Greeting(answer.number("seen"), answer.text("note"), *names)
 
 
 Telling = Callable[[str], None]

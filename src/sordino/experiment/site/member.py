@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,7 @@ import numpy as np
 
 from sordino.audit.sensor.start import require
 from sordino.core import tables
-from sordino.core.errors import EngineError, PrivacyError
+from sordino.core.errors import EngineError, PrivacyError, SordinoError
 from sordino.core.types import RoundPlan, Vector
 from sordino.experiment import accounts as paying
 from sordino.experiment import declared, encrypting
@@ -31,9 +32,10 @@ from sordino.experiment.audits import sensor
 from sordino.experiment.build import build
 from sordino.experiment.config import Experiment
 from sordino.experiment.plan import Plan, make_plan
-from sordino.experiment.population import load
+from sordino.experiment.population import Population, load
 from sordino.experiment.settings import Setting, Setup, setting_of
 from sordino.experiment.settings.shared_sum import shared
+from sordino.experiment.site.handed import Handed
 from sordino.experiment.site.outbox import Kept, Outbox
 from sordino.experiment.site.sealing import Sealing
 from sordino.experiment.site.sums import OneSum
@@ -44,6 +46,9 @@ from sordino.ledger.checkpoints import Growth
 from sordino.ledger.grants import Request
 from sordino.ledger.keys import VerifyKey
 from sordino.ledger.silo import SiloLedger
+
+CENSUS_WANTED = "census.wanted"
+"""A file in the silo's folder, from a declared number that was wrong until `sordino silo census` has looked."""
 
 GREETING, ASKING = b"sordino hello\n", b"sordino check\n"
 
@@ -118,6 +123,7 @@ class Member:
     ) -> None:
         self.silo, self.folder, self._data, self._say = silo, folder, dict(data or {}), say
         self._outbox, self._sealing = Outbox(folder / "outbox"), Sealing(folder)
+        self._handed = Handed(folder / "handed.log")
         self._peers = {**(peers or {}), silo.name: silo.key.public}
         self._one: OneSum | None = None
         self._joined: dict[str, Joined] = {}
@@ -140,20 +146,20 @@ class Member:
         try:
             return actions[letter.action](letter)
         except Exception as problem:  # noqa: BLE001 - whatever happens, the coordinator gets an answer without records
-            self._say(f"{letter.action}: {problem}")
+            self._say(f"{letter.action}: {_told(problem)}")
             return refusal(problem)
 
     def _hello(self, letter: Letter) -> Letter:
         run, (size, note) = letter.text("run"), self.silo.seen(letter.text("origin"))
-        handed = [c.txid for c in self.silo.ledger.charges(run) if c.state == "committed" and c.round is not None]
+        charges = [charge for charge in self.silo.ledger.charges(run) if charge.round is not None]
         told: dict[str, Field] = {
             "silo": self.silo.name,
             "seen": size,
             "note": note or "",
-            "handed": json.dumps(handed),
+            "handed": json.dumps([charge.txid for charge in charges if charge.state == "committed"]),
+            "charged": json.dumps([charge.txid for charge in charges]),
         }
-        signed = self.silo.key.sign(GREETING + letter.content("nonce"))
-        return Letter("hello", {**told, "signature": signed})
+        return Letter("hello", {**told, "signature": self.silo.key.sign(greeting(letter.content("nonce"), told))})
 
     def _check(self, letter: Letter) -> Letter:
         """Whether the silo would take part, for a coordinator that its rules name. Writes nothing."""
@@ -171,6 +177,7 @@ class Member:
         setup = self._checked(approval, letter)
         growth = Growth(letter.text("checkpoint"), letter.number("since"), tuple(json.loads(letter.text("proof"))))
         fence, run = letter.number("fence"), approval.terms.run
+        self._handed.require(run, self.silo)
         signature = self.silo.join(approval, fence, growth)
         told: dict[str, Field] = {"signature": signature}
         if setup.plan.shared:  # its people pay for every round, in the cohort or not, and before any is trained
@@ -184,7 +191,7 @@ class Member:
 
     def _prepare(self, approval: Approval, letter: Letter) -> Setup:
         """Model and data for the plan, once in the life of this process."""
-        terms = approval.terms
+        terms, name = approval.terms, self.silo.name
         if self._prepared is not None and self._prepared[0] == terms:
             return self._prepared[1]
         experiment = tables.build(Experiment, json.loads(letter.text("experiment")), "experiment")
@@ -194,7 +201,7 @@ class Member:
             raise self._another(terms)
         if declared.given(experiment):
             self._compare(make_plan(experiment, load(experiment)), terms)
-        population = load(experiment, self._data, self.silo.name)
+        population = self._counted(experiment) if declared.given(experiment) else load(experiment, self._data, name)
         plan = make_plan(experiment, population)
         self._compare(plan, terms)
         if plan.experiment.homomorphic is not None:
@@ -206,6 +213,24 @@ class Member:
         self._prepared = terms, setup
         self._say(f"loaded {terms.run}: model and data")
         return setup
+
+    def _counted(self, experiment: Experiment) -> Population:
+        """The silo's own records, if they are as many as is declared: one wrong number is answered, not the next.
+
+        Whoever may ask for any plan could else ask for one number after the other.
+        """
+        wanted = self.folder / CENSUS_WANTED
+        if wanted.exists():
+            raise PrivacyError.about(
+                f"silo {self.silo.name!r}",
+                "waits for its own people: a plan declared another number before",
+                "`sordino silo census FOLDER FILE` there, then ask again",
+            )
+        try:
+            return load(experiment, self._data, self.silo.name)
+        except PrivacyError:
+            wanted.touch()
+            raise
 
     def _compare(self, plan: Plan, terms: PlanTerms) -> None:
         """Return only if a plan is the approved one, word for word."""
@@ -251,6 +276,7 @@ class Member:
         kept = Kept(grant.text, update)
         self._outbox.clear()
         self._outbox.keep(txid, kept)  # durable before it counts as handed over: an answer that is lost is sent again
+        self._handed.add(txid)
         self.silo.hand_over(txid, hashlib.sha256(update.tobytes()).hexdigest())
         self._say(f"round {number + 1} of {rounds}: charged and handed over")
         return self._sent(joined, number, kept)
@@ -288,6 +314,7 @@ class Member:
             with self._training(joined, number, letter) as (setting, start, plan):
                 share = partial(shared(setting).share, joined.client, start, plan, self.silo.reservation(txid))
                 content = self._one.masked(request, share)
+            self._handed.add(txid)
             self.silo.hand_over(txid, hashlib.sha256(content).hexdigest())
             self._say(f"round {number + 1}: charged, masked and handed over")
         else:
@@ -308,6 +335,10 @@ class Member:
         if not np.isfinite(model).all():
             raise EngineError.about("site", "is not finite", "nothing was trained", model="this one")
         memory = json.loads(letter.text("memory"))
+        if _stages(memory.get("stages", setup.experiment.stages)) != _stages(setup.experiment.stages):
+            raise PrivacyError.about(
+                f"silo {self.silo.name!r}", "are not the plan's stages", "ask for what was approved"
+            )
         setting = joined.setting.restored(memory) if memory else joined.setting
         with setup.training(setup.part(number), model) as (own, start):
             yield setting.at(own), start, joined.round(number)
@@ -338,6 +369,23 @@ class Member:
         from sordino.experiment.site.ending import ended
 
         ended(joined.setup, self.silo.name, model, self.folder / "runs" / joined.run)
+
+
+def _stages(tables_: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    return [sorted(table) for table in tables_]
+
+
+def _told(problem: Exception) -> str:
+    """An error for the silo's log. Ours is about public things; of any other, what it is and where, not its text."""
+    if isinstance(problem, SordinoError):
+        return str(problem)
+    at = traceback.extract_tb(problem.__traceback__)[-1]
+    return f"{type(problem).__name__} in {Path(at.filename).name}, line {at.lineno}"
+
+
+def greeting(nonce: bytes, told: Mapping[str, Field]) -> bytes:
+    """What a silo signs of what it says of itself, for this occasion."""
+    return GREETING + nonce + json.dumps(dict(sorted(told.items()))).encode()
 
 
 def _answering(joined: Joined, number: int) -> dict[str, Field]:

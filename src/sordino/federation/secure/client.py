@@ -208,4 +208,4 @@ class Client:
                 "secure", f"must be uint64 of shape ({self.terms.size},)", dtype=str(vector.dtype), shape=vector.shape
             )
         if int(vector.max()) >> self.terms.bits:
-            raise ConfigError.about("secure", f"must lie below 2^{self.terms.bits}", largest=int(vector.max()))
+            raise ConfigError.about("secure", f"has numbers of more than {self.terms.bits} bits")
