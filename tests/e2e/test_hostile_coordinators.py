@@ -84,20 +84,22 @@ class Hostile:
     fence: int = 1
 
     def join(self, approval: Approval, *overrides: str, **fields: object) -> Letter:
-        growth = self.ledger.growth(self.silo.silo.witness.size(self.machines.key.public.name))
         experiment = read(self.machines.file, (*self.ways, *overrides))
         told = {
             "approval": approval.text,
             "experiment": json.dumps(tables.plain(experiment)),
             "fence": self.fence,
-            "checkpoint": growth.note,
-            "since": growth.since,
-            "proof": json.dumps(growth.proof),
+            **self.checkpoint(),
         }
         return self.silo.answer(Letter("join", told | fields))
 
     def ask(self, action: str, plan: str, vector: object = None, **fields: object) -> Letter:
-        return self.silo.answer(Letter(action, {"plan": plan, "fence": self.fence, **fields}, vector))
+        told = {"plan": plan, "fence": self.fence, **self.checkpoint(), **fields}
+        return self.silo.answer(Letter(action, told, vector))
+
+    def checkpoint(self) -> dict[str, object]:
+        growth = self.ledger.growth(self.silo.silo.witness.size(self.machines.key.public.name))
+        return {"checkpoint": growth.note, "since": growth.since, "proof": json.dumps(growth.proof)}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from machines import Machines, answers
 from whole_runs import model, planned
 
-from sordino.core.errors import PrivacyError
+from sordino.core.errors import PrivacyError, VerificationError
 from sordino.core.types import Unit
 from sordino.experiment.config import read
 from sordino.experiment.flower.local_grid import run_locally
@@ -17,6 +18,17 @@ from sordino.experiment.flower_app import client_app, server_app
 from sordino.experiment.population import load
 from sordino.experiment.run import run
 from sordino.federation.engines.flower import GridPost
+
+DRAWN = (
+    "privacy.unit='client'",
+    "privacy.noise_at='coordinator'",
+    "privacy.delta=0.01",
+    "privacy.epsilon=30.0",
+    "local={ lr = 0.5, epochs = 1 }",
+    "stages=[{ clip = { norm = 1.0 } }]",
+    "rounds=6",
+    "simulation.noise_seed=5",
+)
 
 
 @pytest.fixture
@@ -61,17 +73,7 @@ def test_a_drawn_cohort_is_paid_for_when_silos_join(machines):
     """
     One account stands for all clients, and each silo pays the whole plan in its own. Who is not drawn hears nothing.
     """
-    ways = (
-        "privacy.unit='client'",
-        "privacy.noise_at='coordinator'",
-        "privacy.delta=0.01",
-        "privacy.epsilon=30.0",
-        "sampling={ poisson = { rate = 0.5 } }",
-        "local={ lr = 0.5, epochs = 1 }",
-        "stages=[{ clip = { norm = 1.0 } }]",
-        "rounds=6",
-        "simulation.noise_seed=5",
-    )
+    ways = (*DRAWN, "sampling={ poisson = { rate = 0.5 } }")
     own = Machines.enrolled(
         machines.file, unit=Unit.CLIENT, test=True, epsilon=100.0, delta=0.05, folder="clients", noise_at="coordinator"
     )
@@ -95,3 +97,34 @@ def test_an_experiment_names_no_file_of_a_silos_machine(machines, names_a_file):
     """
     with pytest.raises(PrivacyError, match="is named by the experiment, not by the silo"):
         load(read(machines.file, (names_a_file,)), {}, "cleveland")
+
+
+def test_a_ledger_put_back_in_the_middle_of_drawn_cohorts_does_not_start(machines):
+    """
+    The silos' own ledgers have paid for all rounds and see none; what they keep of the coordinator's tells.
+    """
+    ways = (*DRAWN, "sampling={ poisson = { rate = 0.9 } }", "ledger='federation.db'")
+    own = Machines.enrolled(
+        machines.file, unit=Unit.CLIENT, test=True, epsilon=100.0, delta=0.05, folder="clients", noise_at="coordinator"
+    )
+    place, early = machines.root / "federation.db", {}
+
+    def dies(answering):
+        def answer(letter):
+            if letter.action == "train" and letter.fields["round"] == 2 and not early:
+                with sqlite3.connect(place) as live, sqlite3.connect(machines.root / "early.db") as copy:
+                    live.backup(copy)
+                early["taken"] = True
+            if letter.action == "train" and letter.fields["round"] == 4:
+                raise KeyboardInterrupt
+            return answering(letter)
+
+        return answer
+
+    with own.members() as members, pytest.raises(KeyboardInterrupt):
+        own.run(answers(members, cleveland=dies), *ways)
+    for leftover in machines.root.glob("federation.db*"):
+        leftover.unlink()
+    (machines.root / "early.db").rename(place)
+    with own.members() as members, pytest.raises(VerificationError, match=r"put back|seen"):
+        own.run(answers(members), *ways)

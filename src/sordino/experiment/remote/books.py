@@ -10,55 +10,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
-from sordino.core.errors import EngineError, PrivacyError, SordinoError, VerificationError
+from sordino.core.errors import EngineError, PrivacyError, VerificationError
 from sordino.core.types import NoiseAt, RoundPlan, Update, Vector
-from sordino.experiment.books import LedgerBooks
-from sordino.experiment.remote.roll import Greeting, Roll, Telling
+from sordino.experiment.remote.attendance import Attendance, shown
 from sordino.experiment.rounds import Lost
-from sordino.experiment.site.member import said
 from sordino.experiment.site.sums import SUM
 from sordino.federation.engines import Announced
 from sordino.federation.post import Letter, opened
-from sordino.ledger import Claim
 from sordino.ledger.checkpoints import Growth
 from sordino.ledger.grants import Grant, Request
 from sordino.privacy.permits import Line, Reservation
-
-GREETING_S = 10.0
-"""How long silos that are away have to answer a greeting before a round, in seconds: the others wait as long."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What letters to silos say of the run, the same in every round.
-
-    Args:
-        run: Its name in ledgers.
-        plan: Digest of the plan.
-        approval: The plan as officers signed it, as text.
-        experiment: The experiment as written, as JSON.
-        origin: Name of the coordinator's key.
-        clients: The silos, by position.
-        accounts: Each silo's accounts that pay.
-        noise_at: Where noise is added.
-        shared: One account stands for all clients; each silo has paid for the whole plan when it joined.
-    """
-
-    run: str
-    plan: str
-    approval: str
-    experiment: str
-    origin: str
-    clients: tuple[str, ...]
-    accounts: Mapping[str, tuple[str, ...]]
-    noise_at: NoiseAt
-    shared: bool = False
 
 
 @dataclass
@@ -70,29 +37,13 @@ class _Round:
     requests: dict[str, Request] = field(default_factory=dict)
     grants: dict[str, Grant] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
+    growths: dict[str, Growth] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class RemoteBooks:
-    """The coordinator's ledger, and the letters by which silos charge the same in theirs.
+class RemoteBooks(Attendance):
+    """The coordinator's ledger, and the letters by which silos charge the same in theirs."""
 
-    Args:
-        own: The coordinator's.
-        terms: The run.
-        roll: Where the silos are.
-        minimum: Least number of silos whose updates make a round.
-        tell: Told what goes wrong at the silos, in words.
-        fences: Under which fence each silo has joined. Who is not in it is away, and asked again before each round.
-        refused: Silos that are not asked again.
-    """
-
-    own: LedgerBooks
-    terms: Terms
-    roll: Roll
-    minimum: int
-    tell: Telling
-    fences: dict[str, int] = field(default_factory=dict)
-    refused: set[str] = field(default_factory=set)
     _round: _Round = field(default_factory=_Round)
 
     # ── the loop's side ──
@@ -104,7 +55,7 @@ class RemoteBooks:
         lines: list[Line],
         purpose: str = "train",
     ) -> Reservation | None:
-        self._welcome_back()
+        self.welcome_back()
         shares: dict[str, list[Line]] = {}
         owner = {account: silo for silo, accounts in self.terms.accounts.items() for account in accounts}
         for line in [] if self.terms.shared else lines:
@@ -144,8 +95,11 @@ class RemoteBooks:
         silo = self.terms.clients[client]
         if silo not in self.fences:
             return None
-        told: dict[str, Any] = self._addressed(silo)
+        told: dict[str, Any] = self.addressed(silo)
         told |= {"round": plan.round, "memory": json.dumps(announced.memory)}
+        if self.terms.shared:  # its own ledger has paid and sees no rounds: it keeps what this one has charged
+            growth = self._round.growths[silo] = self.own.ledger.growth(self.seen[silo])
+            told |= shown(growth)
         return self.roll.addresses[silo], Letter("train", told, announced.model)
 
     def read(self, plan: RoundPlan, client: int, answer: Letter, size: int) -> Update:
@@ -166,7 +120,9 @@ class RemoteBooks:
             raise EngineError.about(f"site {silo!r}", "lost its release in a crash, and never draws it again")
         opened(answer, "train", silo)
         self.of_round(plan, silo, answer)
-        if not self.terms.shared:
+        if self.terms.shared:
+            self.witnessed(silo, answer, self._round.growths[silo])
+        else:
             self._grant(silo, answer)
         return silo
 
@@ -183,7 +139,7 @@ class RemoteBooks:
         silo = self.terms.clients[client]
         if silo not in self.fences:
             return None
-        told: dict[str, Any] = self._addressed(silo)
+        told: dict[str, Any] = self.addressed(silo)
         told |= {"round": plan.round, "stage": stage, "request": content}
         if stage != "mask":  # only then does anybody train
             return self.roll.addresses[silo], Letter("sum", told)
@@ -234,118 +190,9 @@ class RemoteBooks:
             grant.check(key, request, now=time.time())
         self._round.grants[silo] = grant
 
-    # ── coming, going, and agreeing ──
-
-    def join(self, growths: Mapping[str, Growth], fence: int) -> None:
-        """Let silos join under a fence, each with the coordinator's newest checkpoint; they load side by side."""
-        told: dict[str, Any] = {
-            "approval": self.terms.approval,
-            "experiment": self.terms.experiment,
-            "fence": fence,
-        }
-        letters = {silo: Letter("join", told | _shown(growth)) for silo, growth in growths.items()}
-        for silo, answer in self.roll.ask(letters, patient=True).items():
-            self._joined(silo, answer, growths[silo], fence)
-
-    def _joined(self, silo: str, answer: Letter, growth: Growth, fence: int) -> None:
-        self.own.ledger.witnessed(growth.note, answer.text("signature"), self.roll.keys[silo])
-        if self.terms.shared:
-            grant = Grant.parse(answer.text("grant"))
-            grant.check_signature(self.roll.keys[silo])
-            if (grant.run, grant.plan, grant.round, grant.fence) != (self.terms.run, self.terms.plan, None, fence):
-                raise PrivacyError.about(f"site {silo!r}", "grants something else than the plan", txid=grant.txid)
-        self.fences[silo] = fence
-
-    def _welcome_back(self) -> None:
-        """Ask silos that are away whether they are back; then all join anew.
-
-        Who refuses stays away for good; who does not answer is asked again before the next round.
-        """
-        away = [silo for silo in self.terms.clients if silo not in self.fences and silo not in self.refused]
-        back = self._greet(away, GREETING_S) if away else {}
-        if back:
-            self._enter(back | self._greet(self.fences, self.roll.timeout))
-            for silo in back.keys() & self.fences.keys():
-                self.tell(f"{silo} is back")
-
-    def _greet(self, silos: Iterable[str], timeout: float) -> dict[str, Greeting]:
-        return self.roll.greet(silos, self.terms.run, self.terms.origin, timeout)
-
-    def _enter(self, greetings: Mapping[str, Greeting]) -> None:
-        """Let silos join under a new fence, all under the same: a charge has one, and so have the grants beside it."""
-        fence = self.own.ledger.open_run(self.terms.run)
-        self.fences.clear()
-        for silo, greeting in greetings.items():
-            try:
-                self.join({silo: self.own.ledger.growth(greeting.seen)}, fence)
-                self.catch_up([silo])
-            except SordinoError as problem:
-                self.fences.pop(silo, None)
-                self.tell(f"{silo} stays away: {problem}")
-                if not isinstance(problem, EngineError):
-                    self.refused.add(silo)
-
-    def catch_up(self, silos: Iterable[str]) -> None:
-        """Let silos count as spent what was charged here without them; a round in progress waits for their answers."""
-        ledger = self.own.ledger
-        settled = [charge for charge in ledger.charges(self.terms.run) if charge.state != "reserved"]
-        known = {charge.round: (charge.txid, ledger.consents(charge.txid)) for charge in settled}
-        for silo in [] if self.terms.shared else silos:
-            mine = self.terms.accounts[silo]
-            missed = {
-                number: txid
-                for number, (txid, consents) in known.items()
-                if number is not None and any(account not in consents for account in mine)
-            }
-            if not missed:
-                continue
-            told = {**self._addressed(silo), "rounds": json.dumps(sorted(missed))}
-            grants = self.roll.ask({silo: Letter("forfeit", told)})[silo].plain("grants", dict[str, dict[str, str]])
-            for number, txid in missed.items():
-                for account, text in grants.get(str(number), {}).items():
-                    Grant.parse(text).check_signature(self.roll.keys[silo])
-                    ledger.consent(txid, account, text)
-
-    def agree(self, claims: tuple[Claim, ...], model: Vector) -> tuple[str, ...]:
-        """End the run at the silos: they compare claims, keep the last checkpoint, and get the model.
-
-        Returns:
-            Silos that are away, with which nothing could be compared.
-
-        Raises:
-            VerificationError: A silo's ledger tells of another guarantee.
-        """
-        asked = [silo for silo in self.terms.clients if silo not in self.refused]
-        self._enter(self._greet(asked, self.roll.timeout))  # some may have restarted since they answered
-        seen = self._greet(self.fences, self.roll.timeout)
-        growths = {silo: self.own.ledger.growth(greeting.seen) for silo, greeting in seen.items()}
-        letters = {silo: Letter("leave", {**self._addressed(silo), **_shown(g)}, model) for silo, g in growths.items()}
-        theirs: list[dict[str, Any]] = []
-        for silo, answer in self.roll.ask(letters, patient=True).items():
-            self.own.ledger.witnessed(growths[silo].note, answer.text("signature"), self.roll.keys[silo])
-            theirs += answer.plain("claims", tuple[dict[str, Any], ...])
-        if self.terms.shared:
-            expected = [said(claim) | {"account": silo} for claim in claims for silo in growths]
-        else:
-            mine = {account for silo in growths for account in self.terms.accounts[silo]}
-            expected = [said(claim) for claim in claims if claim.account in mine]
-        differ = [claim["account"] for claim in expected if claim not in theirs]
-        if differ or len(theirs) != len(expected):
-            raise VerificationError.about(
-                "run", "are claimed otherwise by their silos' ledgers", "compare the histories", accounts=sorted(differ)
-            )
-        return tuple(silo for silo in self.terms.clients if silo not in growths)
-
-    def _addressed(self, silo: str) -> dict[str, Any]:
-        return {"plan": self.terms.plan, "fence": self.fences[silo]}
-
 
 def replaced(grant: Grant, fence: int) -> Grant:
     """The same grant, as if it were for another fence. Its signature does not hold for that."""
     from dataclasses import replace
 
     return replace(grant, fence=fence)
-
-
-def _shown(growth: Growth) -> dict[str, Any]:
-    return {"checkpoint": growth.note, "since": growth.since, "proof": json.dumps(growth.proof)}

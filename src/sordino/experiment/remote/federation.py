@@ -16,7 +16,8 @@ from sordino.experiment.approval import terms_of
 from sordino.experiment.books import LedgerBooks, open_books
 from sordino.experiment.config import Experiment
 from sordino.experiment.plan import Plan
-from sordino.experiment.remote.books import RemoteBooks, Terms
+from sordino.experiment.remote.attendance import Terms
+from sordino.experiment.remote.books import RemoteBooks
 from sordino.experiment.remote.roll import Greeting, Roll, Telling
 from sordino.experiment.remote.sealed import SealedBooks
 from sordino.experiment.site.member import ASKING

@@ -45,7 +45,7 @@ class SealedBooks(RemoteBooks):
         silo = self.terms.clients[client]
         if silo not in self.fences:
             return None
-        told = {**self._addressed(silo), "round": plan.round}
+        told = {**self.addressed(silo), "round": plan.round}
         return self.roll.addresses[silo], Letter("open", told, np.frombuffer(total, np.uint8))
 
     def opened(self, plan: RoundPlan, client: int, answer: Letter, size: int) -> Vector:

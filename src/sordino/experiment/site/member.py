@@ -175,7 +175,7 @@ class Member:
     def _join(self, letter: Letter) -> Letter:
         approval = Approval.parse(letter.text("approval"))
         setup = self._checked(approval, letter)
-        growth = Growth(letter.text("checkpoint"), letter.number("since"), tuple(json.loads(letter.text("proof"))))
+        growth = _growth(letter)
         fence, run = letter.number("fence"), approval.terms.run
         self._handed.require(run, self.silo)
         signature = self.silo.join(approval, fence, growth)
@@ -261,9 +261,13 @@ class Member:
         number = joined.planned(letter.number("round"))
         rounds, txid = joined.setup.experiment.count, joined.txid(number)
         if joined.setup.plan.shared:  # paid for when it joined; the noise is the coordinator's
+            # Its checkpoint is kept before anything is sent: a ledger that is put back to before it does not start.
+            growth = _growth(letter)
+            signature = self.silo.witness.see(growth.note, growth.proof)
             with self._training(joined, number, letter) as (setting, start, plan):
                 vector = setting.sent(joined.client, start, plan, None).vector
-            return self._sent(joined, number, Kept("", np.asarray(vector, dtype=np.float32)))
+            sent = self._sent(joined, number, Kept("", np.asarray(vector, dtype=np.float32)))
+            return replace(sent, fields={**sent.fields, "signature": signature})
         state = self.silo.ledger.state(txid)
         kept = self._outbox.kept(txid) if state == "committed" else None
         if kept is not None:
@@ -354,7 +358,7 @@ class Member:
 
     def _leave(self, letter: Letter) -> Letter:
         joined = self._of(letter)
-        growth = Growth(letter.text("checkpoint"), letter.number("since"), tuple(json.loads(letter.text("proof"))))
+        growth = _growth(letter)
         signature = self.silo.witness.see(growth.note, growth.proof)
         claims = [said(claim) for claim in self.silo.ledger.claims(joined.run)]
         if letter.vector is not None:
@@ -369,6 +373,11 @@ class Member:
         from sordino.experiment.site.ending import ended
 
         ended(joined.setup, self.silo.name, model, self.folder / "runs" / joined.run)
+
+
+def _growth(letter: Letter) -> Growth:
+    """The coordinator's checkpoint in a letter, with the proof that its history has only grown."""
+    return Growth(letter.text("checkpoint"), letter.number("since"), tuple(json.loads(letter.text("proof"))))
 
 
 def _stages(tables_: Iterable[Mapping[str, Any]]) -> list[list[str]]:
