@@ -18,6 +18,7 @@ from sordino.experiment import declared
 from sordino.experiment.approval import terms_of
 from sordino.experiment.config import read
 from sordino.experiment.site import member as site
+from sordino.experiment.site.preparing import CENSUS_WANTED
 from sordino.federation.post import Letter
 from sordino.ledger import Account, Ledger
 from sordino.ledger.approval import Approval
@@ -226,7 +227,7 @@ def test_a_wrong_number_is_answered_once(tmp_path):
         assert "another number of records" in said[0]
         assert said[1] == said[2]
         assert "waits for its own people" in said[1]
-        (hostile.silo.folder / site.CENSUS_WANTED).unlink()
+        (hostile.silo.folder / CENSUS_WANTED).unlink()
         plan, _ = planned(machines.file, SEED)
         assert "waits" not in str(hostile.join(Approval(terms_of(plan))).fields)
 

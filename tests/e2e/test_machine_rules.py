@@ -93,7 +93,7 @@ def test_a_silo_with_other_data_refuses(hospitals, draws):
     other = hospitals.root / "other.csv"
     other.write_text((hospitals.root / "rows.csv").read_text() + "0.5,1,east\n" * 9)
     with hospitals.sites() as sites:
-        sites["east"].member._data = {"path": str(other)}
+        sites["east"].member._preparing.data = {"path": str(other)}
         with pytest.raises(PrivacyError, match=r"site 'east'.*is not what this experiment comes to here"):
             hospitals.run(Lines(sites))
     nothing_happened(hospitals, draws)

@@ -111,7 +111,7 @@ def census(folder: Path, file: Path, overrides: tuple[str, ...], *, as_json: boo
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
     from sordino.experiment.config import read
     from sordino.experiment.declared import census as counted
-    from sordino.experiment.site.member import CENSUS_WANTED
+    from sordino.experiment.site.preparing import CENSUS_WANTED
     from sordino.experiment.site.serving import read_site
     from sordino.ledger.rules import read_rules
     from sordino.ledger.silo import FILE

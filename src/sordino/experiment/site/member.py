@@ -14,91 +14,32 @@ import json
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sordino.audit.sensor.start import require
-from sordino.core import tables
 from sordino.core.errors import EngineError, PrivacyError, SordinoError
 from sordino.core.types import RoundPlan, Vector
-from sordino.experiment import accounts as paying
-from sordino.experiment import declared, encrypting
-from sordino.experiment.approval import terms_of
-from sordino.experiment.audits import sensor
-from sordino.experiment.build import build
-from sordino.experiment.config import Experiment
-from sordino.experiment.plan import Plan, make_plan
-from sordino.experiment.population import Population, load
+from sordino.experiment import encrypting
 from sordino.experiment.settings import Setting, Setup, setting_of
 from sordino.experiment.settings.shared_sum import shared
 from sordino.experiment.site.handed import Handed
+from sordino.experiment.site.joined import Joined
 from sordino.experiment.site.outbox import Kept, Outbox
+from sordino.experiment.site.preparing import Preparing
 from sordino.experiment.site.sealing import Sealing
 from sordino.experiment.site.sums import OneSum
 from sordino.federation.post import Field, Letter, refusal
 from sordino.ledger import Claim
-from sordino.ledger.approval import Approval, PlanTerms
+from sordino.ledger.approval import Approval
 from sordino.ledger.checkpoints import Growth
-from sordino.ledger.grants import Request
 from sordino.ledger.keys import VerifyKey
 from sordino.ledger.silo import SiloLedger
 
-CENSUS_WANTED = "census.wanted"
-"""A file in the silo's folder, from a declared number that was wrong until `sordino silo census` has looked."""
-
 GREETING, ASKING = b"sordino hello\n", b"sordino check\n"
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A run that the silo takes part in.
-
-    Args:
-        setup: Its fixed parts, with the silo's own records and the loaded model.
-        setting: How it releases.
-        client: The silo's position.
-        fence: The coordinator's.
-    """
-
-    setup: Setup
-    setting: Setting
-    client: int
-    fence: int
-
-    @property
-    def run(self) -> str:
-        """Its name in ledgers."""
-        return self.setup.plan.run
-
-    def txid(self, number: int) -> str:
-        """The name of a round's charge."""
-        return f"{self.run}/{number}"
-
-    def planned(self, number: int) -> int:
-        """The number, if the plan has such a round.
-
-        Raises:
-            PrivacyError: It has none.
-        """
-        rounds = self.setup.experiment.count
-        if not 0 <= number < rounds:
-            raise PrivacyError.about("round", f"is not one of the plan's {rounds}", number=number)
-        return number
-
-    def round(self, number: int) -> RoundPlan:
-        """What is announced for a round: worked out from the plan."""
-        setup = self.setup
-        expected = paying.sampler_of(setup.experiment).expected(len(setup.population))
-        return RoundPlan(number, setup.experiment.count, setup.part(number).layout.groups, expected)
-
-    def request(self, number: int) -> Request:
-        """What a round charges here: worked out from the plan, not read from a letter."""
-        lines = self.setting.lines(np.array([self.client]))
-        return Request(self.txid(number), self.run, number, self.setup.plan.digest, self.fence, tuple(lines))
 
 
 class Member:
@@ -121,13 +62,13 @@ class Member:
         data: Mapping[str, Any] | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.silo, self.folder, self._data, self._say = silo, folder, dict(data or {}), say
+        self.silo, self.folder, self._say = silo, folder, say
         self._outbox, self._sealing = Outbox(folder / "outbox"), Sealing(folder)
         self._handed = Handed(folder / "handed.log")
+        self._preparing = Preparing(silo.name, folder, dict(data or {}), self._sealing, self._say)
         self._peers = {**(peers or {}), silo.name: silo.key.public}
         self._one: OneSum | None = None
         self._joined: dict[str, Joined] = {}
-        self._prepared: tuple[PlanTerms, Setup] | None = None
 
     def answer(self, letter: Letter) -> Letter:
         """The answer to a letter: what it asks for, or the reason why not."""
@@ -170,7 +111,7 @@ class Member:
 
     def _checked(self, approval: Approval, letter: Letter) -> Setup:
         self.silo.check(approval)  # the rules come first: nothing else of the letter is looked at before
-        return self._prepare(approval, letter)
+        return self._preparing.setup(approval, letter)
 
     def _join(self, letter: Letter) -> Letter:
         approval = Approval.parse(letter.text("approval"))
@@ -188,64 +129,6 @@ class Member:
         self._joined = {run: Joined(setup, setting_of(setup), client, fence)}
         self._say(f"joined {run}: epsilon {approval.terms.epsilon:.4g} at delta {approval.terms.delta:g}")
         return Letter("join", told)
-
-    def _prepare(self, approval: Approval, letter: Letter) -> Setup:
-        """Model and data for the plan, once in the life of this process."""
-        terms, name = approval.terms, self.silo.name
-        if self._prepared is not None and self._prepared[0] == terms:
-            return self._prepared[1]
-        experiment = tables.build(Experiment, json.loads(letter.text("experiment")), "experiment")
-        # Nothing that an experiment names is looked at before it is known to be the approved one: whether an answer
-        # comes would else tell of the silo's records, and cost it nothing.
-        if (experiment.data, experiment.model) != (terms.data, terms.model):
-            raise self._another(terms)
-        if declared.given(experiment):
-            self._compare(make_plan(experiment, load(experiment)), terms)
-        population = self._counted(experiment) if declared.given(experiment) else load(experiment, self._data, name)
-        plan = make_plan(experiment, population)
-        self._compare(plan, terms)
-        if plan.experiment.homomorphic is not None:
-            self._say(f"seals with key {self._sealing.key.name[:8]}")  # refuses, before any charge, if there is none
-        setup = build(plan, population, together=False).setup
-        report = sensor.at_start(setup)
-        if report is not None:
-            require(report)
-        self._prepared = terms, setup
-        self._say(f"loaded {terms.run}: model and data")
-        return setup
-
-    def _counted(self, experiment: Experiment) -> Population:
-        """The silo's own records, if they are as many as is declared: one wrong number is answered, not the next.
-
-        Whoever may ask for any plan could else ask for one number after the other.
-        """
-        wanted = self.folder / CENSUS_WANTED
-        if wanted.exists():
-            raise PrivacyError.about(
-                f"silo {self.silo.name!r}",
-                "waits for its own people: a plan declared another number before",
-                "`sordino silo census FOLDER FILE` there, then ask again",
-            )
-        try:
-            return load(experiment, self._data, self.silo.name)
-        except PrivacyError:
-            wanted.touch()
-            raise
-
-    def _compare(self, plan: Plan, terms: PlanTerms) -> None:
-        """Return only if a plan is the approved one, word for word."""
-        if replace(terms_of(plan), code=terms.code) != terms:
-            self._say(f"plan {terms.digest[:16]} is {plan.digest[:16]} here")
-            raise self._another(terms)
-
-    def _another(self, terms: PlanTerms) -> PrivacyError:
-        # The digest from here stays here: it is of the numbers of records.
-        return PrivacyError.about(
-            f"silo {self.silo.name!r}",
-            "is not what this experiment comes to here",
-            "compare experiment file, data and version",
-            plan=terms.digest[:16],
-        )
 
     def _of(self, letter: Letter) -> Joined:
         digest, fence = letter.text("plan"), letter.number("fence")
