@@ -160,7 +160,7 @@ MODELS: dict[str, tuple[str, ...]] = {
     "heart, logistic": HEART,
     "digits, CNN": (),
     "digits, MLP 123": ("model={ mlp = { hidden = [123] } }",),
-    "digits, MLP 13,334": ("model={ mlp = { hidden = [13334] } }",),
+    "digits, MLP 13,334": ("model={ mlp = { hidden = [13334] } }", "privacy.noise_multiplier=0.005"),
 }
 """Of 30, 6,061, 9,235 (a small adapter has 9,216) and 1,000,060 numbers."""
 

@@ -195,13 +195,17 @@ class Relay:
     def _accept(self) -> None:
         while True:
             site, _ = self._line.accept()
-            try:
-                coordinator = socket.create_connection(("127.0.0.1", self._to))
-            except OSError:
-                site.close()  # it is not up yet
-                continue
+            coordinator = self._reached()
             for way, pair in (("up", (site, coordinator)), ("down", (coordinator, site))):
                 threading.Thread(target=self._carry, args=(way, *pair), daemon=True).start()
+
+    def _reached(self) -> socket.socket:
+        """The coordinator, once it listens: a node whose line is cut ends."""
+        while True:
+            try:
+                return socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                time.sleep(0.2)
 
     def _carry(self, way: str, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
