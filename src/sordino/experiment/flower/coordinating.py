@@ -22,6 +22,7 @@ from sordino.experiment.config import Experiment, read
 from sordino.experiment.deploy import at_rest, bundle, flower_code, layout, signatures
 from sordino.experiment.deploy.processes import environment
 from sordino.experiment.remote.federation import Federation
+from sordino.experiment.remote.signing import Signing
 from sordino.federation.engines.flower import GridPost
 from sordino.federation.post import Within
 from sordino.ledger.keys import SigningKey, VerifyKey
@@ -120,7 +121,7 @@ def connected(folder: Path, told: Federation, plan: str) -> Iterator[Federation]
         token = flower_code.claim(opened, run)
     try:
         with _grid(f"127.0.0.1:{mine.inside}", (folder / "ca.pem").read_bytes(), token) as grid:
-            yield replace(told, post=GridPost(grid))
+            yield replace(told, post=Signing(GridPost(grid), told.key))
     finally:
         with contextlib.suppress(SordinoError):  # another run is under way, or the server is gone: `deploy scrub`
             at_rest.scrub(database)
@@ -172,7 +173,8 @@ def run_here(grid: Grid, given: Mapping[str, str] = os.environ) -> None:
     file, folder = Path(given[FILE]), Path(given[COORDINATOR])
     experiment = read(file)
     population = load(experiment)
-    told = replace(federation(folder, experiment, tell=print), post=GridPost(grid))
+    told = federation(folder, experiment, tell=print)
+    told = replace(told, post=Signing(GridPost(grid), told.key))
     result = run(
         make_plan(experiment, population),
         population,

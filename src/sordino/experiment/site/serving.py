@@ -19,6 +19,7 @@ from typing import Any
 
 from sordino.core import tables
 from sordino.core.errors import ConfigError, EngineError
+from sordino.experiment.remote.signing import signed_only
 from sordino.experiment.site.member import Member
 from sordino.experiment.site.wire import receive, send
 from sordino.federation.post import Answering, Letter, refusal
@@ -83,7 +84,7 @@ def serve(folder: Path, *, say: Callable[[str], None] = print, stop: threading.E
     site, ending = read_site(folder), stop or _signalled()
     with _alone(folder), open_silo(folder) as silo:
         member = Member(silo, folder, peers=peers(folder), data=site.here, say=say)
-        answering = one_at_a_time(member.answer)
+        answering = one_at_a_time(signed_only(member.answer, silo.rules))
         say(f"site {silo.name} is ready")
         with listening(folder / site.socket, answering):
             if site.port and site.isolation == "process":
