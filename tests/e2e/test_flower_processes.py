@@ -115,7 +115,11 @@ def fed(tmp_path_factory):
 
 def test_one_interrupt_stops_everything(tmp_path):
     fed = init(tmp_path)
-    with subprocess.Popen([*SORDINO, "deploy", "up", "--local", fed]) as up:
+    # Where the tests themselves run in the background, interrupts are ignored, and every child would inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    started_up = subprocess.Popen([*SORDINO, "deploy", "up", "--local", fed])
+    signal.signal(signal.SIGINT, before)
+    with started_up as up:
         end = time.monotonic() + 60
         while len(local.parts(fed)) < 3 or len(family(fed)) < 3:
             assert time.monotonic() < end
