@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tiny_heart import HEART
+
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("nightly", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
@@ -24,25 +26,6 @@ with contextlib.suppress(ImportError):
     import torch
 
     torch.set_num_threads(1)
-
-HEART = """
-name = "tiny"
-seed = 1
-rounds = 3
-[data.heart]
-[model.logistic]
-[privacy]
-unit = "record"
-noise_at = "silo"
-epsilon = 2.0
-delta = 1e-5
-silos_per_person = 1
-[local]
-clip = 0.3
-noise_walk = 0.9
-[sampling.all]
-[strategy.fedavg]
-"""
 
 TABLE = """
 name = "table"

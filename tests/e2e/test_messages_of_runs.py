@@ -40,7 +40,7 @@ class Sent:
 @pytest.fixture(scope="module")
 def hospital(tmp_path_factory):
     """A small run on the four hospitals, and its messages."""
-    from conftest import HEART
+    from tiny_heart import HEART
 
     file = tmp_path_factory.mktemp("run") / "heart.toml"
     file.write_text(HEART, encoding="utf-8")

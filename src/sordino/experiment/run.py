@@ -99,6 +99,7 @@ def run(
     if report is not None:
         sensed(report)
         require(report)
+    setting_of(built.setup)  # tried before anything is opened or charged
     with _opened(plan, folder, toml, _ledger_of(plan, folder, base), base, federation) as (books, ledger, engine):
         built = built if engine is None else replace(built, setup=replace(built.setup, engine=engine))
         if report is not None:

@@ -102,7 +102,7 @@ class TestFullDisk:
         with closing(Ledger(tiny / "ledger.db")) as ledger:
             ledger.open_run("run")
             ledger.forfeit_open("run")
-            release(ledger, "later")
+            release(ledger, 10_000)
             states = [charge.state for charge in ledger.charges("run")]
         assert states.count("committed") == committed + 1
         assert verify(tiny / "ledger.db").problems == ()
