@@ -38,6 +38,8 @@ def environment(folder: Path, *, telemetry: bool, given: Mapping[str, str] = os.
     # A site's proxy may lead to the coordinator; what stays on this machine must not go through it.
     direct = ",".join(filter(None, [given.get("no_proxy", given.get("NO_PROXY", "")), "localhost", _LOOPBACK]))
     switches |= {"no_proxy": direct, "NO_PROXY": direct}
+    # Flower starts programs of its own by name: those beside this Python, whether or not its environment was activated.
+    switches["PATH"] = os.pathsep.join(filter(None, [str(Path(sys.executable).parent), given.get("PATH", "")]))
     return {**given, **switches, "FLWR_HOME": home, "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("flwr")
@@ -62,7 +65,7 @@ def test_flower_s_server_asks_nodes_for_their_keys(app):
 def test_flower_reports_nothing_and_installs_nothing_unless_told(folder):
     quiet = processes.environment(folder, telemetry=False, given={"PATH": "/bin"})
     assert quiet == {
-        "PATH": "/bin",
+        "PATH": f"{Path(sys.executable).parent}:/bin",
         "FLWR_HOME": str(folder / "flower"),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
