@@ -141,7 +141,7 @@ def test_a_trainer_that_is_killed_and_a_command_that_is_killed(fed, shared):
         local.again(fed, "hungary trainer")
         until(first, fed, "cleveland-trainer", "round 3 of 5")
         first.kill()
-    done = subprocess.run(command(fed, shared, *terms), capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command(fed, shared, *terms), capture_output=True, text=True, timeout=420, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["silos_away"] == []
     states = hold(fed, shared, *terms)
