@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sordino.core.errors import EngineError, SordinoError
 from sordino.core.types import RoundPlan, Update, Vector
-from sordino.federation.engines import Announced, Engine, Together, Work
+from sordino.federation.engines import Engine, Together, Work
 from sordino.federation.engines.flower import Correspondence, Flower
 from sordino.federation.post import Letter
 from sordino.federation.secure.homomorphic import Key, Terms, add, decrypt, encrypt
@@ -79,14 +79,12 @@ class EncryptedFlower(Flower):
     ) -> Iterator[Update]:
         del work, together
         written, agreed = cast("Sealed", self.correspondence), cast("Agreed", self.terms)
-        announced = self.announced or Announced(model, {}, len(model))
-        if model.shape == announced.model.shape:
-            announced = replace(announced, model=model)
+        announced = self.starting(model)
         terms = agreed(plan, announced.size)
         silent = {int(client): "cannot be reached" for client in cohort}
         letters = {client: written.letter(plan, client, announced) for client in silent}
         parts: dict[int, bytes] = {}
-        for client, answer in self._asked(letters, silent):
+        for client, answer in self.asked(letters, silent):
             try:
                 parts[client] = written.sealed(plan, client, answer)
             except SordinoError as problem:
@@ -97,25 +95,12 @@ class EncryptedFlower(Flower):
         total = add(terms, list(parts.values()))
         unheard = dict.fromkeys(parts, "cannot be reached")
         sums: dict[int, Vector] = {}
-        for client, answer in self._asked({c: written.opening(plan, c, total) for c in parts}, unheard):
+        for client, answer in self.asked({c: written.opening(plan, c, total) for c in parts}, unheard):
             try:
                 sums[client] = written.opened(plan, client, answer, terms.size)
             except SordinoError as problem:
                 unheard[client] = str(problem)
         yield Update(_alike(sums, unheard))
-
-    def _asked(
-        self, written: Mapping[int, tuple[str, Letter] | None], silent: dict[int, str]
-    ) -> Iterator[tuple[int, Letter]]:
-        """Answers to letters, by client; those who are written to are silent until they answer."""
-        clients, letters = {}, {}
-        for client, letter in written.items():
-            if letter is not None:
-                address, letters[address] = letter
-                clients[address] = client
-                silent[client] = f"did not answer within {self.timeout:g} s"
-        for address, answer in self.post.ask(letters, self.timeout):
-            yield clients[address], answer
 
 
 def _alike(sums: Mapping[int, Vector], silent: Mapping[int, str]) -> Vector:

@@ -100,19 +100,10 @@ class Flower(Engine):
         self, plan: RoundPlan, cohort: NDArray[np.int64], model: Vector, work: Work, together: Together | None = None
     ) -> Iterator[Update]:
         del work, together  # every site has its own
-        announced = self.announced or Announced(model, {}, len(model))
-        if model.shape == announced.model.shape:  # where a round trains a part, the rest has to come with it
-            announced = replace(announced, model=model)
+        announced = self.starting(model)
         silent = {int(client): "cannot be reached" for client in cohort}
-        clients, letters = {}, {}
-        for client in silent:
-            written = self.correspondence.letter(plan, client, announced)
-            if written is not None:
-                address, letters[address] = written
-                clients[address] = client
-                silent[client] = f"did not answer within {self.timeout:g} s"
-        for address, answer in self.post.ask(letters, self.timeout):
-            client = clients[address]
+        letters = {client: self.correspondence.letter(plan, client, announced) for client in silent}
+        for client, answer in self.asked(letters, silent):
             try:
                 update = self.correspondence.read(plan, client, answer, announced.size)
             except SordinoError as problem:
@@ -122,35 +113,48 @@ class Flower(Engine):
             yield update
         self.correspondence.closed(plan, silent)
 
-    def summed(self, plan: RoundPlan, sums: Summing, model: Vector) -> NDArray[np.uint64]:
+    def starting(self, model: Vector) -> Announced:
+        """What a round that starts from this model announces; where it trains a part, the rest comes with it."""
         announced = self.announced or Announced(model, {}, len(model))
-        unheard = f"members did not answer within {self.timeout:g} s"
-        silent = dict.fromkeys(sums.terms.members, unheard)
+        return replace(announced, model=model) if model.shape == announced.model.shape else announced
+
+    def asked(
+        self, written: Mapping[int, tuple[str, Letter] | None], silent: dict[int, str]
+    ) -> Iterator[tuple[int, Letter]]:
+        """Answers to letters by client, as they arrive. Who is written to is silent until it answers."""
+        clients, letters = {}, {}
+        for client, addressed in written.items():
+            if addressed is not None:
+                address, letters[address] = addressed
+                clients[address] = client
+                silent[client] = f"did not answer within {self.timeout:g} s"
+        for address, answer in self.post.ask(letters, self.timeout):
+            yield clients[address], answer
+
+    def summed(self, plan: RoundPlan, sums: Summing, model: Vector) -> NDArray[np.uint64]:
+        announced, written = self.starting(model), self.correspondence
+        silent = dict.fromkeys(sums.terms.members, "cannot be reached")
 
         def ask(stage: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-            clients, letters = {}, {}
-            for client, request in requests.items():
-                written = self.correspondence.request(plan, client, stage, request, announced)
-                if written is not None:
-                    address, letters[address] = written
-                    clients[address] = client
-            for address, answer in self.post.ask(letters, self.timeout):
+            letters = {client: written.request(plan, client, stage, own, announced) for client, own in requests.items()}
+            for client, answer in self.asked(letters, silent):
                 try:
-                    content = self.correspondence.content(plan, clients[address], answer)
+                    content = written.content(plan, client, answer)
                 except SordinoError as problem:
-                    silent[clients[address]] = str(problem)
+                    silent[client] = str(problem)
                     continue
-                yield clients[address], content
+                silent[client] = f"answered {stage!r} last"
+                yield client, content
 
         def heard(stage: str, client: int, why: str) -> None:
             silent[client] = f"{stage}: {why}"
 
         try:
-            total, survivors = summed(sums.terms, self.correspondence.believe, ask, heard)
+            total, survivors = summed(sums.terms, written.believe, ask, heard)
         except EngineError as problem:
-            why = "; ".join(f"member {client}: {reason}" for client, reason in silent.items() if reason != unheard)
-            raise EngineError(f"{problem}; {why or unheard}") from None
-        self.correspondence.closed(plan, {client: why for client, why in silent.items() if client not in survivors})
+            why = "; ".join(f"member {client}: {reason}" for client, reason in silent.items())
+            raise EngineError(f"{problem}; {why}") from None
+        written.closed(plan, {client: why for client, why in silent.items() if client not in survivors})
         return total
 
 
