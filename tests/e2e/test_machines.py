@@ -128,3 +128,31 @@ def test_a_ledger_put_back_in_the_middle_of_drawn_cohorts_does_not_start(machine
     (machines.root / "early.db").rename(place)
     with own.members() as members, pytest.raises(VerificationError, match=r"put back|seen"):
         own.run(answers(members), *ways)
+
+
+@pytest.mark.parametrize(("noise_at", "waits"), [("silo", True), ("coordinator", False)])
+def test_only_noised_updates_wait_on_a_silos_disk(machines, noise_at, waits):
+    """
+    Where the coordinator draws the noise, what a silo sends is raw, and is nowhere written down.
+    """
+    found = []
+
+    def watched(answering):
+        def answer(letter):
+            sent = answering(letter)
+            if letter.action == "train":
+                found.append(any((own.root / own.folder / "cleveland" / "outbox").glob("*.npz")))
+            return sent
+
+        return answer
+
+    own, ways = machines, ("simulation.noise_seed=5",)
+    if noise_at == "coordinator":
+        ways = (*DRAWN, "sampling={ all = {} }")
+        own = Machines.enrolled(
+            machines.file, unit=Unit.CLIENT, test=True, epsilon=100.0, delta=0.05, folder="clients", noise_at=noise_at
+        )
+    with own.members() as members:
+        own.run(answers(members, cleveland=watched), *ways)
+    assert found
+    assert set(found) == {waits}

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from sordino.core.errors import EngineError, PrivacyError, SordinoError
-from sordino.core.types import RoundPlan, Vector
+from sordino.core.types import NoiseAt, RoundPlan, Vector
 from sordino.experiment import encrypting
 from sordino.experiment.settings import Setting, Setup, setting_of
 from sordino.experiment.settings.shared_sum import shared
@@ -162,7 +162,10 @@ class Member:
         update = self._update(joined, number, letter)
         kept = Kept(grant.text, update)
         self._outbox.clear()
-        self._outbox.keep(txid, kept)  # durable before it counts as handed over: an answer that is lost is sent again
+        if joined.setup.experiment.privacy.noise_at is NoiseAt.SILO:
+            # Durable before it counts as handed over: an answer that is lost is sent again. Without noise of its own an
+            # update is nothing to leave on a disk, and nobody asks for it again: the round is lost with its coordinator
+            self._outbox.keep(txid, kept)
         self._handed.add(txid)
         self.silo.hand_over(txid, hashlib.sha256(update.tobytes()).hexdigest())
         self._say(f"round {number + 1} of {rounds}: charged and handed over")
