@@ -182,7 +182,8 @@ def serve(folder: Path, *, superlink: str, listen: str) -> None:
 def up(folder: Path, *, local: bool, detach: bool, wait_s: float) -> None:
     """Start a whole federation on this machine, as separate processes, for a try. Ctrl-C stops all of them.
 
-    It signs the code for every site, which only someone who holds every site's key can do.
+    A process that ends by itself is started again, after a pause that grows to 30 seconds: `deploy status` says so.
+    The code is signed for every site, which only someone who holds every site's key can do.
 
     \b
     Examples:
@@ -198,7 +199,7 @@ def up(folder: Path, *, local: bool, detach: bool, wait_s: float) -> None:
     if detach:
         return
     try:
-        while all(part.alive for part in started):
+        while started[0].alive:  # the keeper, which starts the others again
             time.sleep(1)
     finally:
         stopped = here.down(folder)
