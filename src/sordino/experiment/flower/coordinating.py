@@ -121,7 +121,7 @@ def connected(folder: Path, told: Federation, plan: str) -> Iterator[Federation]
         token = flower_code.claim(opened, run)
     try:
         with _grid(f"127.0.0.1:{mine.inside}", (folder / "ca.pem").read_bytes(), token) as grid:
-            yield replace(told, post=Signing(GridPost(grid), told.key))
+            yield replace(told, post=Signing(GridPost(grid), told.key, told.silos))
     finally:
         with contextlib.suppress(SordinoError):  # another run is under way, or the server is gone: `deploy scrub`
             at_rest.scrub(database)
@@ -174,7 +174,7 @@ def run_here(grid: Grid, given: Mapping[str, str] = os.environ) -> None:
     experiment = read(file)
     population = load(experiment)
     told = federation(folder, experiment, tell=print)
-    told = replace(told, post=Signing(GridPost(grid), told.key))
+    told = replace(told, post=Signing(GridPost(grid), told.key, told.silos))
     result = run(
         make_plan(experiment, population),
         population,

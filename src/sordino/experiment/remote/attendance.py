@@ -11,6 +11,7 @@ from sordino.core.errors import EngineError, PrivacyError, SordinoError, Verific
 from sordino.core.types import NoiseAt, Vector
 from sordino.experiment.books import LedgerBooks
 from sordino.experiment.remote.roll import Greeting, Roll, Telling
+from sordino.experiment.remote.signing import TO
 from sordino.experiment.site.member import said
 from sordino.federation.post import Letter
 from sordino.ledger import Claim
@@ -179,7 +180,7 @@ class Attendance:
         return tuple(silo for silo in self.terms.clients if silo not in growths)
 
     def addressed(self, silo: str) -> dict[str, Any]:
-        return {"plan": self.terms.plan, "fence": self.fences[silo]}
+        return {TO: silo, "plan": self.terms.plan, "fence": self.fences[silo]}
 
 
 def shown(growth: Growth) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sordino.core.errors import EngineError, SordinoError, VerificationError
+from sordino.experiment.remote.signing import TO
 from sordino.experiment.site.member import greeting
 from sordino.federation.post import Letter, Post, opened
 from sordino.ledger.keys import VerifyKey
@@ -104,7 +105,7 @@ class Roll:
         timeout = self.patience if patient else self.timeout
         by_address = {self.addresses[name]: name for name in letters}
         answers = {}
-        for address, answer in self.post.ask({a: letters[name] for a, name in by_address.items()}, timeout):
+        for address, answer in self.post.ask({a: _to(name, letters[name]) for a, name in by_address.items()}, timeout):
             name = by_address[address]
             answers[name] = opened(answer, letters[name].action, name)
         silent = sorted(letters.keys() - answers.keys())
@@ -120,6 +121,11 @@ class Roll:
         self.keys[name].verify(greeting(nonce, told), answer.text("signature"))
         names = (answer.plain(field, tuple[str, ...]) for field in ("handed", "charged"))
         return name, Greeting(answer.number("seen"), answer.text("note"), *names)
+
+
+def _to(name: str, letter: Letter) -> Letter:
+    """A letter that only the silo of this name may answer."""
+    return replace(letter, fields={**letter.fields, TO: name})
 
 
 Telling = Callable[[str], None]
