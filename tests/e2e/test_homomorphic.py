@@ -62,6 +62,16 @@ def test_the_same_model_and_price_as_in_the_clear(heart, ways, monkeypatch):
     assert 0 < np.abs(model(plain) - model(hidden)).max() < ROUNDED
 
 
+@pytest.mark.parametrize("ways", [(), (SEALED,)])
+def test_a_plan_says_who_holds_the_key_and_what_the_coordinator_sees(heart, capsys, ways):
+    """
+    Beside the place of the noise, and only where sums are encrypted.
+    """
+    arguments = [argument for override in ways for argument in ("--set", override)]
+    _, text, _ = sordino(capsys, "plan", heart, *arguments)
+    assert ("all silos hold the one key" in text) == ("sum of two or more updates" in text) == bool(ways)
+
+
 class Lies:
     """Opens a sum to something else."""
 

@@ -14,6 +14,9 @@ TRUST = {
     "sum": "secure summation must be run honestly",
     "coordinator": "the coordinator must be trusted: it sees raw updates",
 }
+SUMS = """\
+  sums          encrypted: all silos hold the one key. The coordinator sees the sum of two or more updates; one that
+                breaks the protocol sees any of them, as released. No epsilon rests on the key"""
 MANY = 12
 WEAK = 10
 """Above this epsilon a guarantee is called weak, as the field's tiers do (at most 1, at most 10, more)."""
@@ -53,6 +56,8 @@ def show_plan(plan: dict[str, Any]) -> None:
     _weak(plan)
     click.echo(f"  protects      {UNIT[plan['unit']]}, {plan['adjacency']}, delta {plan['delta']:.3g}")
     click.echo(f"  noise at      {plan['noise_at']}: {TRUST[plan['noise_at']]}")
+    if plan["experiment"].get("homomorphic"):
+        click.echo(SUMS)
     if plan["silos_per_person"] is not None and plan["unit"] != "client":
         click.echo(f"  declared      a person is in at most {plan['silos_per_person']} of the silos")
     click.echo(
