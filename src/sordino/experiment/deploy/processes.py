@@ -1,7 +1,7 @@
 """What runs in a folder: the coordinator's server behind its guard, or a site's node.
 
-coordinator   Flower's server ◄─ Guard("fleet") ◄─ TLS, the public port        one process; it starts no code
-                              ◄─ Guard("runtime") ◄─ TLS, loopback
+coordinator   Flower's server ◄─ Holding ◄─ Guard("fleet") ◄─ TLS, the public port   one process; it starts no code
+                              ◄──────────── Guard("runtime") ◄─ TLS, loopback
 site          flower-supernode, with the site's node key, the authority's certificate, and whose signed code it takes
 """
 
@@ -23,6 +23,7 @@ from sordino.core.errors import EngineError
 from sordino.experiment.deploy import at_rest, flower_code, layout
 from sordino.experiment.deploy.guard import App, Guard
 from sordino.experiment.deploy.layout import CoordinatorFile, SiteFile
+from sordino.experiment.flower.holding import Holding
 
 if TYPE_CHECKING:
     import uvicorn
@@ -106,11 +107,13 @@ async def coordinate(folder: Path, mine: CoordinatorFile, listen: str = "") -> N
     app: App = flower_code.application(database, secrets.token_bytes(32))
     most = mine.most_mib * 2**20
     # The coordinator's own run sends models out and may take larger pieces at once.
-    public = _listener(Guard(app, "fleet", most), folder, "on")
+    holding = Holding(app, database)
+    public = _listener(Guard(holding, "fleet", most), folder, "on")
     inside = _listener(Guard(app, "runtime", 64 * most), folder, "off")
     sockets = [_bound(listen or mine.listen, mine.port), _bound(_LOOPBACK, mine.inside)]
 
     def stop() -> None:
+        holding.end()
         public.should_exit = inside.should_exit = True
 
     for number in (signal.SIGINT, signal.SIGTERM):

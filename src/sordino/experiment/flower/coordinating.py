@@ -1,6 +1,7 @@
 """Run an experiment as the ServerApp of a federation whose server runs on this machine.
 
 folder of the coordinator ──► a stored, signed run ──► its token ──► the grid ──► the loop ──► messages wiped
+                                                     (messages go through the database, see `direct`)
 
 The process that called `sordino run` is the ServerApp: Flower starts none, and nobody on the network can.
 """
@@ -21,6 +22,7 @@ from sordino.core.errors import ConfigError, EngineError, SordinoError
 from sordino.experiment.config import Experiment, read
 from sordino.experiment.deploy import at_rest, bundle, flower_code, layout, signatures
 from sordino.experiment.deploy.processes import environment
+from sordino.experiment.flower.direct import Changes, Direct
 from sordino.experiment.remote.federation import Federation
 from sordino.experiment.remote.signing import Signing
 from sordino.federation.engines.flower import GridPost
@@ -33,12 +35,16 @@ if TYPE_CHECKING:
 KEY = "coordinator.pem"
 """In a coordinator's folder: its private key."""
 
-TRIES = 8
-"""How often a piece of a reply is asked for, after 1, 2, 4, 8 and then every 10 seconds.
+AGAIN_S, TRIES = 0.05, 12
+"""How soon a piece of a reply is asked for again, each time after twice as long and then every 10 s, and how often.
 
 A site that dies, or stops on purpose, while it sends has announced a reply that never comes. Flower asks for it for two
-hours, and for nobody else's meanwhile; here the others wait for 45 seconds at most.
+hours, and for nobody else's meanwhile; here the others wait for 50 seconds at most. And it asks again after a second at
+the earliest: pieces come some 50 ms after what announces them.
 """
+
+LOOK_S, SELDOM_S = 0.02, 0.2
+"""The shortest and the longest time between two looks for replies into the database."""
 
 COORDINATOR, FILE, RUNS = "SORDINO_COORDINATOR", "SORDINO_EXPERIMENT", "SORDINO_RUNS"
 """Where a ServerApp that Flower starts finds the coordinator's folder, the experiment file, and the run folders."""
@@ -114,21 +120,22 @@ def connected(folder: Path, told: Federation, plan: str) -> Iterator[Federation]
     database = at_rest.place(folder, mine.database)
     if not database.exists():
         raise EngineError.about("run", "is not running", "sordino deploy serve FOLDER", coordinator=str(folder))
-    with flower_code.state(database) as opened:
-        code = bundle.fab()
-        signed = signatures.read(folder, code)
-        run = flower_code.stored_run(opened, code, signed, {"plan": plan})
-        token = flower_code.claim(opened, run)
+    code = bundle.fab()
+    signed = signatures.read(folder, code)
     try:
-        with _grid(f"127.0.0.1:{mine.inside}", (folder / "ca.pem").read_bytes(), token) as grid:
-            yield replace(told, post=Signing(GridPost(grid), told.key, told.silos))
+        with flower_code.state(database) as opened, contextlib.closing(Changes(database)) as changes:
+            run = flower_code.stored_run(opened, code, signed, {"plan": plan})
+            token = flower_code.claim(opened, run)
+            direct = partial(Direct, opened, run, changes=changes)
+            with _grid(f"127.0.0.1:{mine.inside}", (folder / "ca.pem").read_bytes(), token, direct) as grid:
+                yield replace(told, post=Signing(GridPost(grid, LOOK_S, SELDOM_S), told.key, told.silos))
     finally:
         with contextlib.suppress(SordinoError):  # another run is under way, or the server is gone: `deploy scrub`
             at_rest.scrub(database)
 
 
 @contextlib.contextmanager
-def _grid(address: str, authority: bytes, token: str) -> Iterator[Grid]:
+def _grid(address: str, authority: bytes, token: str, direct: Callable[[Any], Direct]) -> Iterator[Grid]:
     """Flower's grid for a task whose token is ours, with signs of life as long as it is open."""
     import httpx
     from flwr.common.constant import SubStatus
@@ -138,10 +145,11 @@ def _grid(address: str, authority: bytes, token: str) -> Iterator[Grid]:
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
     from flwr.supercore.task_identity import TaskIdentity
     from flwr.superlink.grid import HttpGrid, http_grid
+    from sqlalchemy.exc import SQLAlchemyError
 
     patched: Any = http_grid
-    patched.pull_objects = partial(pull_objects, max_tries_per_object=TRIES)
-    grid = HttpGrid(address, root_certificates=authority, token=token)
+    patched.pull_objects = partial(pull_objects, max_tries_per_object=TRIES, initial_backoff=AGAIN_S)
+    grid: Any = HttpGrid(address, root_certificates=authority, token=token)
     client: Any = grid._runtime_client  # noqa: SLF001 - as Flower's own runner of ServerApps
     alive = HeartbeatSender(make_task_heartbeat_fn_http(client))
     alive.start()
@@ -151,9 +159,10 @@ def _grid(address: str, authority: bytes, token: str) -> Iterator[Grid]:
         TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
         TaskIdentity.node_id = task.context.node_id
         grid.set_run(run_from_proto(task.run))
+        grid._client = direct(client)  # noqa: SLF001 - it has no other place for a client
         yield grid
         status, why = SubStatus.COMPLETED, ""
-    except httpx.HTTPError as problem:
+    except (httpx.HTTPError, SQLAlchemyError) as problem:
         raise EngineError.about(
             "run", f"lost the server: {problem}", "start it again; the same command goes on"
         ) from None

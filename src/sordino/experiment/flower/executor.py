@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sordino.experiment.flower.bell import Bell, hung
 from sordino.experiment.flower.waiting import pause
 from sordino.federation.post import Answering
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from flwr.supercore.runtime import RuntimeHttpClient
 
 SECRET = "superexec.secret"  # noqa: S105 - the file's name
-LEAST_S, MOST_S = 0.05, 0.5
-"""The shortest and the longest sleep between two questions to the node."""
+LEAST_S, MOST_S, RUNG_S = 0.05, 0.5, 3.0
+"""The shortest and the longest time between two questions to the node, and the longest once it was heard to ring."""
 
 
 def work(folder: Path, port: int, answering: Answering, ending: threading.Event, say: Callable[[str], None]) -> None:
@@ -51,7 +52,7 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
     address = f"127.0.0.1:{port}"
     secret = (folder / SECRET).read_bytes().strip() if (folder / SECRET).exists() else b""
     client = _client(address, _asking(secret))
-    try:
+    with contextlib.closing(client), hung(port) as bell:
         while not ending.is_set():
             try:
                 offer = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
@@ -67,9 +68,14 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
                     say(f"no work from the node at {address}: {type(problem).__name__}")
                 there = False
                 ending.wait(1.0)
-            ending.wait(pause(time.monotonic() - worked, LEAST_S, MOST_S))
-    finally:
-        client.close()
+            _rest(bell, time.monotonic() - worked, ending)
+
+
+def _rest(bell: Bell, waited: float, ending: threading.Event) -> None:
+    """Until the bell, the end, or the time to ask without either."""
+    left = RUNG_S if bell.heard else pause(waited, LEAST_S, MOST_S)
+    while left > 0 and not ending.is_set() and not bell.wait(min(left, MOST_S)):
+        left -= MOST_S
 
 
 def _tried(task: Callable[[], None], say: Callable[[str], None]) -> None:
