@@ -130,7 +130,6 @@ def test_rules_that_change_in_the_middle_count_from_the_next_join(hospitals, dra
 
 
 LATER = {
-    "held-out figures": (("evaluation.release.epsilon=0.2",), "evaluation.release"),
     "no privacy": (
         ("privacy={ non_private = true }", "budget={ epsilon = 1.0, delta = 1e-3 }"),
         "non_private|not private",

@@ -271,6 +271,8 @@ def _released(figures: dict[str, Any] | None, unit: str) -> None:
         f"released {shown} over {figures['units']:.0f} ± {figures['units_error']:.0f} held-out {unit} "
         "(± is the noise's standard error); these may leave the silos"
     )
+    if figures["away"]:
+        click.echo(f"without {', '.join(figures['away'])}: charged there, and in none of these figures")
 
 
 def _composition(plan: dict[str, Any]) -> Table:

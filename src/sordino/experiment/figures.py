@@ -41,9 +41,15 @@ class Figures:
 
 @dataclass(frozen=True)
 class Released:
-    """Every silo's figures, and those of all together: a sum of what was released, so it costs nothing more."""
+    """Every silo's figures, and those of all together: a sum of what was released, so it costs nothing more.
+
+    Args:
+        silos: Those that released some: one or more.
+        away: Names of silos that did not answer, on other machines: charged, and in no figure.
+    """
 
     silos: tuple[Figures, ...]
+    away: tuple[str, ...] = ()
 
     @property
     def pooled(self) -> Figures:
@@ -62,4 +68,4 @@ class Released:
         """JSON-able."""
         pooled = self.pooled.to_plain() | {"visibility": str(Visibility.RELEASED)}
         pooled.pop("name")
-        return pooled | {"silos": [silo.to_plain() for silo in self.silos]}
+        return pooled | {"silos": [silo.to_plain() for silo in self.silos], "away": list(self.away)}

@@ -9,8 +9,7 @@ Figures without noise (`metrics.py`) are for the machine that holds the records,
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,8 +89,29 @@ def name_of(run: str) -> str:
     return f"{run}/metrics"
 
 
-def release(setup: Setup, books: Books, run: str, model: Vector) -> Released | None:
+class Drawing(Protocol):
+    """Draws what is released under a charge: here, or where the silos are."""
+
+    def __call__(
+        self, setup: Setup, asked: MetricRelease, model: Vector, charge: Reservation | None
+    ) -> NDArray[np.float32]:
+        """Every silo's noised sum, shape (silos, 2 or 3); not a number where a silo gives nothing.
+
+        Raises:
+            Lost: Nothing can be drawn any more.
+        """
+        ...
+
+
+def release(setup: Setup, books: Books, run: str, model: Vector, draw: Drawing | None = None) -> Released | None:
     """Release every silo's figures on its held-out records: charged, drawn, committed.
+
+    Args:
+        setup: The run's fixed parts.
+        books: Where it is charged.
+        run: The run's name there.
+        model: What is judged. Shape (d,).
+        draw: Left out, all silos draw in this process.
 
     Returns:
         The figures; None where none are asked for, or where a crash came between their charge and their bytes: they
@@ -111,23 +131,29 @@ def release(setup: Setup, books: Books, run: str, model: Vector) -> Released | N
     else:
         try:
             charge = books.reserve(name_of(run), setup.experiment.count, lines(setup), purpose="metric")
+            vectors = (draw or drawn)(setup, asked, model, charge)
         except Lost:
             return None
-        vectors = drawn(setup, asked, model, charge)
         books.commit(charge, vectors.tobytes())
     std = noise_std(asked, setup.plan.adjacency)
-    names = setup.population.names
-    rows = zip(names, vectors.tolist(), strict=True)
-    return Released(tuple(Figures(name, tuple(row), std, asked.loss) for name, row in rows))
+    rows = dict(zip(setup.population.names, vectors, strict=True))
+    away = tuple(name for name, row in rows.items() if not np.isfinite(row).all())
+    given = (Figures(name, tuple(row.tolist()), std, asked.loss) for name, row in rows.items() if name not in away)
+    return Released(tuple(given), away)
 
 
-def lines(setup: Setup) -> list[Line]:
-    """One release for every silo, whether it holds out anybody or not: that nobody is there must not show."""
+def lines(setup: Setup, client: int | None = None) -> list[Line]:
+    """One release for every silo, whether it holds out anybody or not: that nobody is there must not show.
+
+    Args:
+        setup: The run's fixed parts.
+        client: The only silo that is meant; left out, all.
+    """
     from sordino.privacy import events
 
     ((event, count),) = charged(setup.experiment, setup.plan.adjacency)
-    names = [setup.account(client).name for client in range(len(setup.population))]
-    return [Line(name, setup.unit, events.key(event), count) for name in names]
+    clients = range(len(setup.population)) if client is None else [client]
+    return [Line(setup.account(each).name, setup.unit, events.key(event), count) for each in clients]
 
 
 def noise_std(asked: MetricRelease, adjacency: Adjacency) -> float:
@@ -179,10 +205,19 @@ def drawn(setup: Setup, asked: MetricRelease, model: Vector, charge: Reservation
     from sordino.experiment.settings.setup import paid
 
     setup.layout.restore(setup.module, model)
+    return np.stack([_noised(setup, asked, client, paid(charge)) for client in range(len(setup.population))])
+
+
+def drawn_by(setup: Setup, asked: MetricRelease, client: int, model: Vector, charge: Reservation) -> Vector:
+    """One silo's noised sum, drawn where its records are. Shape (2 or 3,)."""
+    setup.layout.restore(setup.module, model)
+    return _noised(setup, asked, client, charge)
+
+
+def _noised(setup: Setup, asked: MetricRelease, client: int, charge: Reservation) -> Vector:
     mechanism = mechanism_of(asked, setup.plan.adjacency)
-    names = [setup.account(client).name for client in range(len(setup.population))]
-    door = partial(Door, mechanism, mechanism.event(), reservation=paid(charge), source=setup.source)
-    return np.stack([door((name,))(_held_out(setup, client, asked)) for client, name in enumerate(names)])
+    payer = (setup.account(client).name,)
+    return Door(mechanism, mechanism.event(), payer, charge, setup.source)(_held_out(setup, client, asked))
 
 
 def _held_out(setup: Setup, client: int, asked: MetricRelease) -> BoundedSum:

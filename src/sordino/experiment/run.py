@@ -23,8 +23,10 @@ from sordino.experiment.metrics import figures, metrics
 from sordino.experiment.plan import Plan
 from sordino.experiment.population import Population
 from sordino.experiment.progress import Progress, Spent
+from sordino.experiment.released_metrics import Drawing
 from sordino.experiment.remote.books import RemoteBooks
 from sordino.experiment.remote.federation import Federation
+from sordino.experiment.remote.figures import Judging
 from sordino.experiment.render import finite, plan_json
 from sordino.experiment.rounds import Books, State
 from sordino.experiment.settings import setting_of
@@ -123,7 +125,7 @@ def run(
         state = loop.rounds(before or loop.start(built.start), setting_of(built.setup))
         took = time.process_time() - begun
         model = loop.average.result(state.average)
-        released = released_metrics.release(built.setup, books, _name(plan), model)
+        released = released_metrics.release(built.setup, books, _name(plan), model, _drawing(books))
         claims = tuple(ledger.claims(_name(plan))) if ledger is not None else ()
         _compare_with_plan(plan, claims)
         away = _agreed(books, claims, model)
@@ -191,6 +193,11 @@ def _agreed(books: Books, claims: tuple[Claim, ...], model: Vector) -> tuple[str
     if isinstance(books, SiloBooks):
         books.agree(claims)
     return books.agree(claims, model) if isinstance(books, RemoteBooks) else ()
+
+
+def _drawing(books: Books) -> Drawing | None:
+    """How silos on other machines draw their figures; None where all are in this process."""
+    return Judging(books) if isinstance(books, RemoteBooks) else None
 
 
 def claims_of(plan: Plan, place: Place) -> tuple[Claim, ...]:

@@ -111,14 +111,21 @@ class RemoteBooks(Attendance):
             raise EngineError.about(f"site {silo!r}", "sends numbers that are not finite")
         return Update(vector=cast("Vector", vector))
 
-    def granted(self, plan: RoundPlan, client: int, answer: Letter) -> str:
-        """The silo's name, if an answer brings an update of this round and the consent to its charge."""
+    def granted(self, plan: RoundPlan, client: int, answer: Letter, action: str = "train") -> str:
+        """The silo's name, if an answer brings an update of this round and the consent to its charge.
+
+        Args:
+            plan: The round.
+            client: The silo.
+            answer: What it says.
+            action: What it was asked for, where that is another release than an update.
+        """
         silo = self.terms.clients[client]
         if answer.action == "lost":
             self._grant(silo, answer)
             self._round.lost.add(silo)
             raise EngineError.about(f"site {silo!r}", "lost its release in a crash, and never draws it again")
-        opened(answer, "train", silo)
+        opened(answer, action, silo)
         self.of_round(plan, silo, answer)
         if self.terms.shared:
             self.witnessed(silo, answer, self._round.growths[silo])
@@ -161,7 +168,8 @@ class RemoteBooks(Attendance):
     def closed(self, plan: RoundPlan, silent: Mapping[int, str]) -> None:
         names = {self.terms.clients[client]: reason for client, reason in silent.items()}
         for silo, reason in names.items():
-            self.tell(f"round {plan.round + 1}: without {silo}: {reason}")
+            what = f"round {plan.round + 1}" if plan.round < plan.rounds else "figures"
+            self.tell(f"{what}: without {silo}: {reason}")
             if silo not in self._round.grants:
                 self.fences.pop(silo, None)  # it has to join again: it may have restarted, or be behind
         arrived = len(self._round.requests) - len(names)

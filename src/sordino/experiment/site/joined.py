@@ -9,6 +9,7 @@ import numpy as np
 from sordino.core.errors import PrivacyError
 from sordino.core.types import RoundPlan
 from sordino.experiment import accounts as paying
+from sordino.experiment import released_metrics
 from sordino.experiment.settings import Setting, Setup
 from sordino.ledger.grants import Request
 
@@ -34,9 +35,15 @@ class Joined:
         """Its name in ledgers."""
         return self.setup.plan.run
 
+    @property
+    def figures(self) -> int | None:
+        """The number that the release of held-out figures has in ledgers, after the rounds; None if none is planned."""
+        experiment = self.setup.experiment
+        return None if experiment.evaluation.release is None else experiment.count
+
     def txid(self, number: int) -> str:
-        """The name of a round's charge."""
-        return f"{self.run}/{number}"
+        """The name of a round's charge, or of the figures'."""
+        return released_metrics.name_of(self.run) if number == self.figures else f"{self.run}/{number}"
 
     def planned(self, number: int) -> int:
         """The number, if the plan has such a round.
@@ -49,6 +56,14 @@ class Joined:
             raise PrivacyError.about("round", f"is not one of the plan's {rounds}", number=number)
         return number
 
+    def charged(self, number: int) -> int:
+        """The number, if the plan charges something under it: a round, or the figures after them.
+
+        Raises:
+            PrivacyError: It does not.
+        """
+        return number if number == self.figures else self.planned(number)
+
     def round(self, number: int) -> RoundPlan:
         """What is announced for a round: worked out from the plan."""
         setup = self.setup
@@ -56,6 +71,10 @@ class Joined:
         return RoundPlan(number, setup.experiment.count, setup.part(number).layout.groups, expected)
 
     def request(self, number: int) -> Request:
-        """What a round charges here: worked out from the plan, not read from a letter."""
-        lines = self.setting.lines(np.array([self.client]))
-        return Request(self.txid(number), self.run, number, self.setup.plan.digest, self.fence, tuple(lines))
+        """What a round charges here, or the figures: worked out from the plan, not read from a letter."""
+        setup, txid = self.setup, self.txid(number)
+        if number == self.figures:
+            lines, purpose = released_metrics.lines(setup, self.client), "metric"
+        else:
+            lines, purpose = self.setting.lines(np.array([self.client])), "train"
+        return Request(txid, self.run, number, setup.plan.digest, self.fence, tuple(lines), purpose)

@@ -3,6 +3,7 @@
 hello ─► who I am, what I have seen          check ─► by my rules I would, model and data loaded once
 join  ─► plan admitted in my ledger
 train ─► reserve here, train, keep, hand over, send      forfeit ─► count as spent, never draw      leave ─► the end
+judge ─► the same, for figures on held-out records
 
 Only this reads the silo's records. What leaves is a released update with a signed grant, or the reason for none.
 """
@@ -28,6 +29,8 @@ from sordino.experiment.settings import Setting, Setup, setting_of
 from sordino.experiment.settings.shared_sum import shared
 from sordino.experiment.site.handed import Handed
 from sordino.experiment.site.joined import Joined
+from sordino.experiment.site.judging import judged
+from sordino.experiment.site.once import Once
 from sordino.experiment.site.outbox import Kept, Outbox
 from sordino.experiment.site.preparing import Preparing
 from sordino.experiment.site.sealing import Sealing
@@ -65,6 +68,7 @@ class Member:
         self.silo, self.folder, self._say = silo, folder, say
         self._outbox, self._sealing = Outbox(folder / "outbox"), Sealing(folder)
         self._handed = Handed(folder / "handed.log")
+        self._once = Once(silo, self._outbox, self._handed)
         self._preparing = Preparing(silo.name, folder, dict(data or {}), self._sealing, self._say)
         self._peers = {**(peers or {}), silo.name: silo.key.public}
         self._one: OneSum | None = None
@@ -79,6 +83,7 @@ class Member:
             "train": self._train,
             "sum": self._sum,
             "open": self._open,
+            "judge": self._judge,
             "forfeit": self._forfeit,
             "leave": self._leave,
         }
@@ -142,7 +147,7 @@ class Member:
     def _train(self, letter: Letter) -> Letter:
         joined = self._of(letter)
         number = joined.planned(letter.number("round"))
-        rounds, txid = joined.setup.experiment.count, joined.txid(number)
+        rounds = joined.setup.experiment.count
         if joined.setup.plan.shared:  # paid for when it joined; the noise is the coordinator's
             # Its checkpoint is kept before anything is sent: a ledger that is put back to before it does not start.
             growth = _growth(letter)
@@ -151,25 +156,31 @@ class Member:
                 vector = setting.sent(joined.client, start, plan, None).vector
             sent = self._sent(joined, number, Kept("", np.asarray(vector, dtype=np.float32)))
             return replace(sent, fields={**sent.fields, "signature": signature})
-        state = self.silo.ledger.state(txid)
-        kept = self._outbox.kept(txid) if state == "committed" else None
-        if kept is not None:
-            return self._sent(joined, number, kept)
-        if state is not None:  # a crash came between the charge and the bytes
-            self.silo.forfeit(joined.request(number))
-            return Letter("lost", {"grant": next(iter(self.silo.ledger.consents(txid).values()))})
-        grant = self.silo.grant(joined.request(number))
-        update = self._update(joined, number, letter)
-        kept = Kept(grant.text, update)
-        self._outbox.clear()
-        if joined.setup.experiment.privacy.noise_at is NoiseAt.SILO:
-            # Durable before it counts as handed over: an answer that is lost is sent again. Without noise of its own an
-            # update is nothing to leave on a disk, and nobody asks for it again: the round is lost with its coordinator
-            self._outbox.keep(txid, kept)
-        self._handed.add(txid)
-        self.silo.hand_over(txid, hashlib.sha256(update.tobytes()).hexdigest())
+        # Without noise of its own an update is nothing to leave on a disk, and nobody asks for it again: the round is
+        # lost with its coordinator.
+        keep = joined.setup.experiment.privacy.noise_at is NoiseAt.SILO
+        kept = self._once.released(joined.request(number), partial(self._update, joined, number, letter), keep=keep)
+        if kept is None:
+            return self._lost(joined.txid(number))
         self._say(f"round {number + 1} of {rounds}: charged and handed over")
         return self._sent(joined, number, kept)
+
+    def _judge(self, letter: Letter) -> Letter:
+        """The plan's figures on held-out records. Their noise is the silo's, wherever that of training comes from."""
+        joined = self._of(letter)
+        number = joined.charged(joined.setup.experiment.count)
+        kept = self._once.released(joined.request(number), partial(self._figures, joined, number, letter), keep=True)
+        if kept is None:
+            return self._lost(joined.txid(number))
+        self._say("figures on held-out records: charged and handed over")
+        return Letter("judge", {**_answering(joined, number), "grant": kept.grant}, kept.vector)
+
+    def _figures(self, joined: Joined, number: int, letter: Letter) -> Vector:
+        return judged(joined, _model(joined, letter), self.silo.reservation(joined.txid(number)))
+
+    def _lost(self, txid: str) -> Letter:
+        """A release that is charged here and never drawn again, with the consent to its charge."""
+        return Letter("lost", {"grant": next(iter(self.silo.ledger.consents(txid).values()))})
 
     def _sent(self, joined: Joined, number: int, kept: Kept) -> Letter:
         plan, told = joined.setup.plan, {**_answering(joined, number), "grant": kept.grant}
@@ -219,11 +230,7 @@ class Member:
     @contextmanager
     def _training(self, joined: Joined, number: int, letter: Letter) -> Iterator[tuple[Setting, Vector, RoundPlan]]:
         """The setting, model and plan of a round, with the part of the model that it trains."""
-        setup, model = joined.setup, letter.vector
-        if model is None or model.shape != (setup.layout.size,) or model.dtype != np.float32:
-            raise EngineError.about("site", f"must be float32 of shape ({setup.layout.size},)", model="another")
-        if not np.isfinite(model).all():
-            raise EngineError.about("site", "is not finite", "nothing was trained", model="this one")
+        setup, model = joined.setup, _model(joined, letter)
         memory = json.loads(letter.text("memory"))
         if _stages(memory.get("stages", setup.experiment.stages)) != _stages(setup.experiment.stages):
             raise PrivacyError.about(
@@ -236,7 +243,7 @@ class Member:
     def _forfeit(self, letter: Letter) -> Letter:
         """Rounds that the coordinator charged and that never came from here: spent here too, so that both agree."""
         joined, grants = self._of(letter), {}
-        for number in map(joined.planned, letter.plain("rounds", tuple[int, ...])):
+        for number in map(joined.charged, letter.plain("rounds", tuple[int, ...])):
             if self.silo.ledger.state(joined.txid(number)) in (None, "reserved"):
                 self.silo.forfeit(joined.request(number))
             grants[number] = self.silo.ledger.consents(joined.txid(number))
@@ -259,6 +266,20 @@ class Member:
         from sordino.experiment.site.ending import ended
 
         ended(joined.setup, self.silo.name, model, self.folder / "runs" / joined.run)
+
+
+def _model(joined: Joined, letter: Letter) -> Vector:
+    """The model in a letter, if it is one of the plan's.
+
+    Raises:
+        EngineError: It is not.
+    """
+    model, size = letter.vector, joined.setup.layout.size
+    if model is None or model.shape != (size,) or model.dtype != np.float32:
+        raise EngineError.about("site", f"must be float32 of shape ({size},)", model="another")
+    if not np.isfinite(model).all():
+        raise EngineError.about("site", "is not finite", "nothing was drawn", model="this one")
+    return model
 
 
 def _growth(letter: Letter) -> Growth:
