@@ -22,7 +22,7 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sordino.experiment.deploy import at_rest, bundle, checking, flower_code, layout, local, signatures
+from sordino.experiment.deploy import at_rest, bundle, checking, flower_code, layout, local, marks, signatures
 
 pytestmark = pytest.mark.flower
 SORDINO = [sys.executable, "-m", "sordino.cli"]
@@ -91,12 +91,8 @@ def init(folder: Path) -> Path:
     return folder / "fed"
 
 
-def family(fed: Path) -> list[int]:
-    return [pid for part in local.parts(fed) for pid in local._family(part.pid)]
-
-
-def nothing_is_left(fed: Path, started: list[int]) -> None:
-    assert [pid for pid in started if local._stat(pid)] == []
+def nothing_is_left(fed: Path) -> None:
+    assert marks.marked(fed) == {}
     assert not at_rest.files(database(fed))
 
 
@@ -107,10 +103,10 @@ def fed(tmp_path_factory):
     try:
         yield out
     finally:
-        started = family(out)
+        started = marks.marked(out)
         subprocess.run([*SORDINO, "deploy", "down", out], check=True, timeout=60)
-    assert len(started) >= 5  # the nodes start further processes
-    nothing_is_left(out, started)
+    assert len(started) >= 6  # the nodes start further processes
+    nothing_is_left(out)
 
 
 def test_one_interrupt_stops_everything(tmp_path):
@@ -121,13 +117,12 @@ def test_one_interrupt_stops_everything(tmp_path):
     signal.signal(signal.SIGINT, before)
     with started_up as up:
         end = time.monotonic() + 60
-        while len(local.parts(fed)) < 3 or len(family(fed)) < 3:
+        while len(marks.marked(fed)) < 4:
             assert time.monotonic() < end
             time.sleep(0.1)
-        started = family(fed)
         up.send_signal(signal.SIGINT)
         assert up.wait(60) == 130
-    nothing_is_left(fed, started)
+    nothing_is_left(fed)
 
 
 def database(fed: Path) -> Path:
@@ -266,11 +261,7 @@ def test_a_coordinator_that_was_killed_comes_back_with_the_same_nodes(fed, tmp_p
     with flower_code.state(database(fed)) as opened:
         before = {name: number for name, (number, _) in flower_code.nodes(opened).items()}
     local.sign_all(fed, CODE)
-    started = local.parts(fed)
-    os.kill(started[0].pid, signal.SIGKILL)
-    while started[0].alive:
-        time.sleep(0.05)
-    local._write(fed, [local._start(fed, "coordinator", local.commands(fed)["coordinator"]), *started[1:]])
+    local.kill(fed, "coordinator")
     end = time.monotonic() + 90
     while time.monotonic() < end:
         try:
@@ -281,3 +272,10 @@ def test_a_coordinator_that_was_killed_comes_back_with_the_same_nodes(fed, tmp_p
     assert words == pytest.approx([UPDATE.sum()] * 2)
     with flower_code.state(database(fed)) as opened:
         assert {name: number for name, (number, _) in flower_code.nodes(opened).items()} == before
+    assert local.status(fed)["coordinator"] == "runs (start 2, after SIGKILL)"
+    lines = (fed / "logs" / "keeper.log").read_text(encoding="utf-8").splitlines()
+    told = [line.partition(" ")[2].partition(" ")[2] for line in lines]
+    assert [words for words in told if words.startswith("coordinator")] == [
+        "coordinator has ended (SIGKILL); starts again in 1 s",
+        "coordinator: start 2",
+    ]

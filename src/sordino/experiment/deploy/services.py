@@ -21,18 +21,21 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 {commands}"""
 
+# `always`: a node that Flower's server turned away ends with exit code 0. And without end: one that was killed is
+# refused for up to 60 s, while the server takes its last session for alive.
 _UNIT = """\
 # Copy to /etc/systemd/system, put the folder at {home}, and change paths and users where yours differ.
 [Unit]
 Description={title}
 After=network-online.target
 Wants=network-online.target
+StartLimitIntervalSec=0
 
 [Service]
 User={user}
 {start}
-Restart=on-failure
-RestartSec=5
+Restart=always
+RestartSec=10
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=yes
