@@ -169,6 +169,22 @@ def test_a_changed_answer_to_anything_else_stops_the_run_and_the_same_command_go
     hospitals.hold(plan.run, draws)
 
 
+def test_a_site_whose_greeting_is_not_signed_is_not_found_and_the_reason_is_told(hospitals):
+    """
+    One of an older version signs nothing: nothing is charged, and the error quotes what came instead.
+    """
+
+    def fault(letter, answering):
+        answer = answering(letter)
+        return unsigned(answer) if letter.action == "hello" else answer
+
+    with serving(hospitals, {"east": fault}) as server, pytest.raises(EngineError) as error:
+        run(hospitals, server)
+    assert "sites=['east'] have not answered" in str(error.value)
+    assert "lacks the field 'by'" in str(error.value)
+    assert not (hospitals.root / "federation.db").exists()
+
+
 def test_a_silo_that_joins_again_may_be_slandered_and_is_asked_again(hospitals, draws, counted):
     """
     Lost in the first round; when it comes back, the server refuses in its name; in the next round it takes part.

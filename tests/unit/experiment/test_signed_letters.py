@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from sordino.core.errors import BudgetRefused
 from sordino.experiment.remote.signing import BY, ONCE, SEAL, TO, Signing, answered, signed_only
+from sordino.experiment.site.serving import listening
+from sordino.experiment.site.wire import ask
+from sordino.federation.engines.flower import GridPost
 from sordino.federation.post import Letter, Within, refusal
 from sordino.ledger.keys import SigningKey
 from sordino.ledger.rules import Rules
@@ -196,6 +200,23 @@ def test_a_silo_s_refusal_keeps_its_kind_and_a_node_s_only_its_words():
     answer = sent(Site(back=lambda *_: replace(spent, fields={**spent.fields, "why": "\x1b[2Jspent" + "!" * 999})))
     assert (answer.fields["kind"], len(answer.text("why"))) == ("EngineError", 500 + len(" (nobody signed this)"))
     assert answer.text("why").startswith(" [2Jspent!")
+
+
+@pytest.mark.parametrize("vector", [None, np.arange(5, dtype=np.uint8), np.arange(2**19, dtype=np.float32)])
+def test_signatures_hold_on_every_way_that_letters_take(vector, tmp_path):
+    """
+    Messages of Flower's, with the vector among their fields or beside them, and the socket of a site's process.
+    """
+    pytest.importorskip("flwr")
+    from sordino.experiment.flower.local_grid import LocalGrid
+    from sordino.experiment.flower_app import client_app
+
+    site = Site(answer=replace(ANSWER, vector=vector))
+    with listening(tmp_path / "s", site.answering):
+        post = Signing(GridPost(LocalGrid({7: client_app(partial(ask, tmp_path / "s"))})), KEY, SILOS)
+        ((_, answer),) = post.ask({"7": replace(LETTER, vector=vector)}, 1.0)
+    assert alike(answer, replace(ANSWER, vector=vector))
+    assert len(site.heard) == 1
 
 
 def test_strangers_get_no_signature():

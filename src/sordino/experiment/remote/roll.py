@@ -13,6 +13,9 @@ from sordino.experiment.site.member import greeting
 from sordino.federation.post import Letter, Post, opened
 from sordino.ledger.keys import VerifyKey
 
+MOST = 5
+"""Reasons that an error quotes: a stranger may have many nodes."""
+
 
 @dataclass(frozen=True)
 class Greeting:
@@ -41,6 +44,7 @@ class Roll:
         timeout: How long to wait for an answer that costs no training, in seconds.
         patience: For one that may cost as much, such as loading a model, or judging it.
         addresses: Where each site was found.
+        unheard: Why what came from an address was not believed, for whoever looks for a site that is missing.
     """
 
     post: Post
@@ -48,6 +52,7 @@ class Roll:
     timeout: float = 60.0
     patience: float = 3600.0
     addresses: dict[str, str] = field(default_factory=dict)
+    unheard: dict[str, str] = field(default_factory=dict)
 
     def greet(self, names: Iterable[str], run: str, origin: str, timeout: float) -> dict[str, Greeting]:
         """Ask whoever is there who they are; those of the names that answered in time, with what they say."""
@@ -59,8 +64,10 @@ class Roll:
         for address, answer in self.post.ask(letters, timeout):
             try:
                 name, said = self._believed(opened(answer, "hello", address), nonce)
-            except SordinoError:
-                continue  # somebody else's node, or one that lies about its name: not one of ours
+            except SordinoError as problem:  # somebody else's node, or one that lies about its name: not one of ours
+                self.unheard[address] = str(problem)
+                continue
+            self.unheard.pop(address, None)
             if name in wanted:
                 self.addresses[name] = address
                 found[name] = said
@@ -81,9 +88,10 @@ class Roll:
             if missing and time.monotonic() > end:
                 if len(found) >= least:
                     break
+                heard = "; ".join(list(self.unheard.values())[:MOST])
                 raise EngineError.about(
                     "run",
-                    f"have not answered within {wait:g} s",
+                    f"have not answered within {wait:g} s{' (heard: ' * bool(heard)}{heard}{')' * bool(heard)}",
                     "are they running, and are their keys and names known here? `sordino deploy check`",
                     sites=sorted(missing),
                 )

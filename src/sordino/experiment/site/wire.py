@@ -52,7 +52,8 @@ def send(line: socket.socket, letter: Letter) -> None:
     line.sendall(struct.pack(">Q", len(text)) + text)
     content = b"" if vector is None else np.ascontiguousarray(vector).data.cast("B")
     line.sendall(struct.pack(">Q", len(content)))
-    line.sendall(content)
+    if len(content):  # who has read all of a letter may have answered and hung up: then even nothing breaks the pipe
+        line.sendall(content)
 
 
 def receive(line: socket.socket) -> Letter:
