@@ -12,9 +12,11 @@ import pytest
 from machines import Machines, answers
 from whole_runs import model, one_line, planned, sordino
 
-from sordino.core.errors import ConfigError, PrivacyError
+from sordino.audit.findings import Verdict
+from sordino.core.errors import ConfigError, PrivacyError, VerificationError
 from sordino.data.canaries import craft
 from sordino.data.federation import pooled
+from sordino.experiment.audits.auditing import audit, choice
 from sordino.experiment.audits.opening import open_run
 from sordino.experiment.build import build
 from sordino.experiment.config import read
@@ -129,6 +131,65 @@ def test_a_run_of_files_apart_is_the_run_of_one_file(apart, whole):
     assert len({figures["accuracy"] for figures in own}) > 1  # of one silo each
     kept = [*apart.root.glob("silos/*/runs/*"), *apart.root.glob("silos/*/outbox")]
     assert [path.stat().st_mode & 0o077 for path in kept] == [0] * 6  # and for that silo's user alone
+
+
+CARRIED = (SEED, "audit={ canaries=40, silo='north' }", "evaluation.release={ epsilon=0.5, loss=2.0 }")
+
+
+def test_canaries_and_figures_of_files_apart_are_those_of_one_file(apart, whole):
+    """
+    North alone has canaries among its records, the coordinator their coins; each silo's figures are of its own file.
+    """
+    (plan, _), (_, here) = planned(apart.file, *CARRIED), planned(whole, *CARRIED)
+    alone = run(plan, here, "", apart.root / "alone")
+    with apart.members() as members:
+        result = apart.run(answers(members), *CARRIED)
+        carried = {name: len(m._preparing._made[1].population.train.examples) for name, m in members.items()}
+    assert apart.told == []
+    coins = load(read(apart.file, CARRIED)).canaries.included
+    assert carried == {"east": 50, "north": 60 + coins.sum(), "south": 70}
+    kept = [json.loads((each.folder / "canaries.json").read_text()) for each in (result, alone)]
+    assert kept[0] == kept[1]
+    assert kept[0]["included"] == coins.tolist()
+    assert np.array_equal(model(result), model(alone))
+    for what in ("canaries", "epsilon", "released_metrics"):
+        assert result.summary[what] == alone.summary[what]
+    apart.hold(plan.run, {})
+
+
+def test_no_public_number_of_files_apart_depends_on_the_coins(apart):
+    """
+    Units, weights and charges of three seeds, at the coordinator and at the silo that carries them.
+    """
+    found = set()
+    for seed in range(3):
+        experiment = read(apart.file, (*CARRIED, f"audit.seed={seed}"))
+        for population in (load(experiment), load(experiment, {"path": str(apart.files["north"])}, "north")):
+            plan = make_plan(experiment, population)
+            found.add((population.units, plan.weights, plan.epsilon, str(plan.canaries.share)))
+    assert len(found) == 1
+
+
+def test_a_coordinator_without_records_asks_its_model_for_the_canaries(apart):
+    """
+    The attack needs coins, candidates and the released model; whatever needs records says that they are elsewhere.
+    """
+    with apart.members() as members:
+        result = apart.run(answers(members), *CARRIED)
+    audited = open_run(result.folder)
+    found = {finding.attack: finding for finding in audit(audited, choice(["sensor", "one_run", "lira", "dlg"]))}
+    assert "the run's own final model" in found["one_run"].says
+    assert found["one_run"].verdict is Verdict.HOLDS
+    assert all("at their sites" in found[name].says for name in ("lira", "dlg"))
+    assert found["sensor"].verdict is Verdict.HOLDS
+    (result.folder / "canaries.json").write_text(json.dumps({"digest": "", "included": []}))
+    with pytest.raises(VerificationError, match="other coins"):
+        list(audit(audited, choice(["one_run"])))
+
+
+def test_mislabelled_canaries_would_copy_what_no_machine_has(apart):
+    with pytest.raises(PrivacyError, match="which no machine has"):
+        planned(apart.file, "audit={ canaries=5, kind='mislabelled' }")
 
 
 def test_every_machine_makes_the_same_plan(apart):
@@ -269,11 +330,10 @@ def test_nothing_runs_on_records_that_are_elsewhere(apart, capsys):
 @pytest.mark.parametrize(
     ("override", "why"),
     [
-        ("audit={canaries=10}", "audit"),
+        ("audit={canaries=10, silo='west'}", "not a client"),
         ("compare={splits=1}", "compare"),
         ("evaluation.every=1", "evaluation.every"),
         ("evaluation.data={heart={}}", "evaluation.data"),
-        ("evaluation.release={epsilon=0.1}", "evaluation.release"),
         ("partition={natural={min_records=5}}", "partition"),
         ("privacy.unit='user'", "not persons"),
         ("silos.west.epsilon=1.0", "lack `records`"),

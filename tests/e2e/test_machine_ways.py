@@ -48,6 +48,10 @@ WAYS = {
     "zeroth order": ("local={ method='zeroth_order', lr=0.3, clip=0.5, steps=2, directions=2 }",),
     "clients at the silo": (CLIENTS("silo"), FIXED, "local={ lr=0.5, epochs=1, batch_size=7 }"),
     "clients at the coordinator": (CLIENTS("coordinator"), FIXED, "local={ lr=0.5, epochs=1, batch_size=7 }"),
+    "canaries": ("local.clip=0.5", "local.steps=2", "audit={ canaries=30 }"),
+    "mislabelled canaries": ("local.clip=0.5", "audit={ canaries=5, kind='mislabelled', silo='north' }"),
+    "canaries who are persons": ("local.clip=0.5", "privacy.unit='user'", "audit={ canaries=10, seed=3 }"),
+    "figures of persons": ("local.clip=0.5", "privacy.unit='user'", "evaluation.release={ epsilon=0.5, loss=2.0 }"),
     "a clip that adapts": (CLIENTS("coordinator"), ADAPTIVE, "local={ lr=0.5, epochs=1 }"),
 }
 WORDS = """
@@ -103,7 +107,8 @@ def same_as_in_process(file, data, *overrides):
     assert np.array_equal(model(alone), model(apart))
     assert np.isfinite(model(alone)).all()
     assert apart.summary["epsilon"] == alone.summary["epsilon"]
-    assert apart.summary["metrics"] == alone.summary["metrics"]
+    for what in ("metrics", "released_metrics", "canaries"):
+        assert apart.summary[what] == alone.summary[what]
     machines.hold(plan.run, {})
 
 
@@ -124,6 +129,28 @@ def table(tmp_path, unwatched):
 @pytest.mark.parametrize("way", WAYS)
 def test_the_same_model_over_machines(table, way):
     same_as_in_process(*table, *WAYS[way], SEEDED)
+
+
+def test_coins_are_kept_before_any_silo_trains(table):
+    """
+    Whoever could choose them after an update could pass any audit.
+    """
+    way, found = (*WAYS["canaries"], SEEDED), []
+    machines = enrolled(*table, *way)
+
+    def watching(answer):
+        def answering(letter):
+            kept = list(machines.root.glob("runs/*/canaries.json"))
+            found.append((letter.action, [json.loads(file.read_text())["digest"] for file in kept]))
+            return answer(letter)
+
+        return answering
+
+    with machines.members() as members:
+        result = machines.run({name: watching(answer) for name, answer in answers(members).items()}, *way)
+    at_training = [digests for action, digests in found if action == "train"]
+    assert len(at_training) == 6
+    assert at_training == [[result.summary["canaries"]["digest"]]] * 6
 
 
 def test_noise_of_the_coordinator_is_lost_with_it_and_never_drawn_again(table, monkeypatch):

@@ -68,7 +68,15 @@ class Canaries:
         return {"silo": self.silo, "included": self.included.tolist(), "digest": self.digest}
 
 
-def craft(data: FederatedData, silo: str, count: int, seed: int, kind: Kind, held: Examples | None = None) -> Canaries:
+def craft(
+    data: FederatedData,
+    silo: str,
+    count: int,
+    seed: int,
+    kind: Kind,
+    held: Examples | None = None,
+    form: Examples | None = None,
+) -> Canaries:
     """Candidates for a silo, with their coins.
 
     Args:
@@ -78,11 +86,12 @@ def craft(data: FederatedData, silo: str, count: int, seed: int, kind: Kind, hel
         seed: Of the audit. It decides records and coins, so it must be unknown to whoever should not know these.
         kind: How they are made.
         held: For `mislabelled`: as many public records that nobody trains on (`set_aside`).
+        form: One made-up record, where records are elsewhere: every machine then makes the same candidates.
 
     Raises:
         ConfigError: No such silo, or held-out records without a label of their own.
         PrivacyError: Mislabelled records would copy private ones.
-        ConfigError: Records are elsewhere: a silo that others know by its number only must keep that number.
+        ConfigError: Records are elsewhere, and no form is given.
 
     Guarantee:
         No value of a private record has a part in what is made.
@@ -94,30 +103,33 @@ def craft(data: FederatedData, silo: str, count: int, seed: int, kind: Kind, hel
     (100, 50, np.True_)
     """
     checks.count("canaries", count=count)
-    data.require_here()
-    rng, home = stream(seed, "canaries"), data.index(silo)
+    if form is None:
+        data.require_here()
+    rng, like = stream(seed, "canaries"), data.examples if form is None else form
     if kind == "random":
-        x, y = _random(data.examples, count, rng)
+        x, y = _random(like, count, rng)
     else:
-        x, y = _mislabelled(held, data.examples, rng)
-    known = {"client": _same, "user": _fresh, "group": _same}
-    belonging: dict[str, Any] = {
-        name: None if (values := getattr(data.examples, name)) is None else known[name](values, data.rows[home], count)
-        for name in BELONGING
-    }
-    records = replace(data.examples, x=x, y=y, **belonging).validated("canaries")
+        x, y = _mislabelled(held, like, rng)
+    records = replace(data.examples, x=x, y=y, **_belonging(data, silo, count)).validated("canaries")
     return Canaries(silo, records, stream(seed, "canary coins").random(count) < 0.5)
 
 
 def insert(data: FederatedData, canaries: Canaries) -> FederatedData:
-    """The federation with those that are in, behind their silo's own records."""
+    """The federation with those that are in, behind their silo's own records; of a silo elsewhere they only count."""
     added = canaries.records.take(np.flatnonzero(canaries.included))
     own, home, start = data.examples, data.index(canaries.silo), len(data.examples)
+    if canaries.silo in data.elsewhere:
+        counted = np.broadcast_to(np.int64(start), (len(data.rows[home]) + len(added),))
+        return replace(data, rows=(*data.rows[:home], counted, *data.rows[home + 1 :]))
     arrays = {name: (getattr(own, name), getattr(added, name)) for name in ("x", "y", *BELONGING)}
     joined: dict[str, Any] = {name: np.concatenate(pair) for name, pair in arrays.items() if pair[0] is not None}
-    rows = list(data.rows)
-    rows[home] = np.concatenate([rows[home], np.arange(start, start + len(added))])
-    return FederatedData(replace(own, **joined), data.names, tuple(rows))
+    end = start + len(added)  # who is elsewhere stays past the last record
+    rows = [
+        np.broadcast_to(np.int64(end), own_rows.shape) if name in data.elsewhere else own_rows
+        for name, own_rows in zip(data.names, data.rows, strict=True)
+    ]
+    rows[home] = np.concatenate([rows[home], np.arange(start, end)])
+    return replace(data, examples=replace(own, **joined), rows=tuple(rows))
 
 
 def set_aside(test: FederatedData, count: int, seed: int) -> tuple[FederatedData, Examples]:
@@ -182,6 +194,16 @@ def _mislabelled(
     if held is None or held.y.ndim > 1:
         raise ConfigError.about("canaries", "needs held-out records with a label each", kind="mislabelled")
     return held.x, (held.y + rng.integers(1, held.classes, len(held))) % held.classes
+
+
+def _belonging(data: FederatedData, silo: str, count: int) -> dict[str, Any]:
+    """Whose the candidates are said to be, in the columns that the silo's own records have, where these are."""
+    known = {"client": _same, "user": _fresh, "group": _same}
+    found = {name: getattr(data.examples, name) for name in BELONGING}
+    if silo in data.elsewhere:
+        return dict.fromkeys(BELONGING)
+    rows = data.rows[data.index(silo)]
+    return {name: None if values is None else known[name](values, rows, count) for name, values in found.items()}
 
 
 def _same(values: NDArray[Any], rows: NDArray[np.int64], count: int) -> NDArray[Any]:

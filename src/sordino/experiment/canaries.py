@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sordino.core.errors import ConfigError
+from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.types import Unit
 from sordino.data.canaries import Canaries, craft, insert, set_aside
+from sordino.data.examples import Examples
 from sordino.data.federation import FederatedData
 from sordino.experiment.config import Experiment
 
@@ -47,11 +48,21 @@ class Cost:
 
 
 def planted(
-    experiment: Experiment, train: FederatedData, test: FederatedData
+    experiment: Experiment, train: FederatedData, test: FederatedData, form: Examples | None = None
 ) -> tuple[FederatedData, FederatedData, Canaries | None]:
     """Training and test part with the experiment's canaries, if it has any.
 
+    On other machines each silo crafts its own: they follow from the plan alone, so the coordinator and every site come
+    to the same candidates and coins, and the plan's digest holds them.
+
+    Args:
+        experiment: What is wanted.
+        train: Every client's training records.
+        test: Every client's held-out records.
+        form: One made-up record, where nobody has all records.
+
     Raises:
+        PrivacyError: They would copy records of people, or of silos that are elsewhere.
         ConfigError: Whole clients are protected, or groups told apart: canaries are single records of one account.
     """
     wanted = experiment.audit
@@ -66,9 +77,12 @@ def planted(
         raise ConfigError.about("audit", "belong to no public group", "drop [groups] or them", canaries=wanted.canaries)
     silo = wanted.silo if wanted.silo is not None else train.names[int(np.argmax(train.sizes))]
     held = None
+    if wanted.kind == "mislabelled" and form is not None:
+        rule = "copies held-out records of all silos, which no machine has"
+        raise PrivacyError.about("audit", rule, 'use kind = "random"', kind=wanted.kind)
     if wanted.kind == "mislabelled":
         test, held = set_aside(test, wanted.canaries, wanted.seed)
-    canaries = craft(train, silo, wanted.canaries, wanted.seed, wanted.kind, held)
+    canaries = craft(train, silo, wanted.canaries, wanted.seed, wanted.kind, held, form)
     return insert(train, canaries), test, canaries
 
 

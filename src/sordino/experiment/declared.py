@@ -128,10 +128,8 @@ def _check(experiment: Experiment) -> None:
     refused = {
         "partition": experiment.partition != {"natural": {}},
         "groups": bool(experiment.groups),
-        "audit": experiment.audit is not None,
         "compare": experiment.compare is not None,
         "evaluation.data": experiment.evaluation.data is not None,
-        "evaluation.release": experiment.evaluation.release is not None,
         "evaluation.every": bool(experiment.evaluation.every),
     }
     given = [key for key, there in refused.items() if there]

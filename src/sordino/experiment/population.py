@@ -83,7 +83,8 @@ def load(experiment: Experiment, here: Mapping[str, Any] | None = None, silo: st
             f"silo {silo!r}", "is named by the experiment, not by the silo", "use evaluation.test_fraction", path="…"
         )
     if declared.given(experiment):
-        return _counted(experiment, *declared.parts(experiment, here or {}, silo))
+        form, ours, held = declared.parts(experiment, here or {}, silo)
+        return _counted(experiment, form, *planted(experiment, ours, held, form))
     own = untold(silo) if silo is not None and here else nullcontext()
     with own:
         examples = read(experiment, here or {}, silo)

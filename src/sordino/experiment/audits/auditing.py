@@ -50,6 +50,8 @@ class _Subjects:
         return _Subjects(replace(self.audited, seed=self.audited.seed + 1))
 
     def of(self, kind: Kind) -> Any:
+        if self.audited.population.elsewhere and kind is not Kind.CANARIES:
+            raise DoesNotFit("the records are at their sites: here only canaries can be asked for.")
         if kind not in self.made:
             self.made[kind] = importlib.import_module(f"sordino.experiment.audits.{kind}").subject(self.audited)
         return self.made[kind]

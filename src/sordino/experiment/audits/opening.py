@@ -31,7 +31,7 @@ def open_run(path: Path, *, ledger: Path | None = None, seed: int = 0) -> Audite
         seed: Of the audit's own choices.
 
     Raises:
-        ConfigError: No finished run is there, or its ledger or records are elsewhere.
+        ConfigError: No finished run is there, or its ledger is elsewhere; or its records are, and it has no canaries.
         VerificationError: Data, settings or code have changed since: what would be attacked is not what ran.
     """
     folder = RunFolder(path)
@@ -42,7 +42,8 @@ def open_run(path: Path, *, ledger: Path | None = None, seed: int = 0) -> Audite
         )
     experiment: Experiment = tables.build(Experiment, written["experiment"], "experiment")
     population = load(experiment)
-    population.train.require_here()
+    if population.canaries is None:
+        population.train.require_here()
     plan = make_plan(experiment, population, check_learning=False)
     if plan.digest != written["digest"]:
         raise VerificationError.about(
@@ -51,7 +52,7 @@ def open_run(path: Path, *, ledger: Path | None = None, seed: int = 0) -> Audite
             "audit it where it ran",
             plan=written["digest"][:16],
         )
-    built = build(plan, population)
+    built = build(plan, population, together=not population.elsewhere)
     claim = _weakest(plan, _ledger_of(plan, folder, ledger))
     return Audited(
         folder=folder,
