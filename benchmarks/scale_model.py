@@ -62,9 +62,12 @@ class Sum:
         return self.members - round(self.lost * self.members)
 
     def up(self) -> int:
-        """Bytes that a client sends: advert, boxes, vector, consent, shares."""
+        """Bytes that a client sends: advert, boxes, vector, consent with it or after it or both, shares."""
+        pairs = self.degree == self.members - 1
         shares = 89 + 86 * self.degree + 57 + 37 * (self.degree + 1)
-        return 129 + SIGNATURE + shares + 49 + packed_bytes(self.size, self.bits) + 49 + SIGNATURE
+        vector = 57 + packed_bytes(self.size, self.bits) + (SIGNATURE if pairs else 0)
+        consent = 49 + SIGNATURE if self.left < self.members or not pairs else 0
+        return 129 + SIGNATURE + shares + vector + consent
 
     def down(self) -> int:
         """Bytes that it gets: its neighbours' adverts and boxes, the list of survivors, everybody's consent."""

@@ -130,7 +130,7 @@ def played(meter: Meter, server: Server, everybody: list[Client], staying: list[
         say(client, "mask", get(client, sealed[client.position]), vector(client), who="masking")
     meter.seconds["client"] += meter.seconds["masking"]
     survivors = meter.timed("server", server.survivors)
-    for client in staying:
+    for client in [] if server.agreed else staying:
         say(client, "consent", survivors)
     consents = meter.timed("server", server.consents)
     for client in staying:

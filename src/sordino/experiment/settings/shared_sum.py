@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sordino.core.errors import EngineError
@@ -40,8 +40,10 @@ class SharedSum(Setting):
         def share(client: int, start: Vector) -> shares.Share:
             return self.share(client, start, plan, reservation)
 
-        sums = self.sums(plan, [int(client) for client in cohort])
-        words = setup.engine.summed(plan, Summing(sums, share), model)
+        members = [int(client) for client in cohort]
+        sums, after = self.sums(plan, members), replace(plan, round=plan.round + 1)
+        following = self.sums(after, members) if after.round < after.rounds else None
+        words = setup.engine.summed(plan, Summing(sums, share, following), model)
         return self.opened(self.encoding(sums.txid).decode(words), cohort)
 
     def share(self, client: int, start: Vector, plan: RoundPlan, reservation: Reservation | None) -> shares.Share:

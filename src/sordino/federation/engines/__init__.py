@@ -44,10 +44,12 @@ class Summing:
     Args:
         terms: Of the sum.
         share: Trains one client at a model, and gives its part, sealed: called for clients in this process.
+        following: Terms of the next round's sum, if there is one.
     """
 
     terms: Terms
     share: Callable[[int, Vector], Share]
+    following: Terms | None = None
 
 
 class Engine(Protocol):

@@ -22,6 +22,7 @@ from sordino.federation.secure.messages import (
     believe,
     fingerprint,
     roll,
+    whole,
 )
 from sordino.federation.secure.terms import Terms
 
@@ -35,7 +36,7 @@ class Client:
     """A member of one sum.
 
     A stage that fails leaves the client useless: it never speaks twice in one stage, so a server that asks again, with
-    another list, gets nothing.
+    another list, gets nothing. `consent` may be left out where nobody is missing; the order stays.
 
     Args:
         terms: What was announced. Whoever makes the client has checked them against its own rules.
@@ -101,6 +102,8 @@ class Client:
     def mask(self, inbox: Sequence[Sealed], vector: NDArray[np.uint64]) -> Masked:
         """Stage 2: the vector under its own mask and one mask with each neighbour that sent it shares.
 
+        Where all pairs mask, it comes with the consent to a sum of exactly these.
+
         Args:
             inbox: What the neighbours sealed for it.
             vector: Shape (size,), uint64, below 2^bits. It is read, not kept.
@@ -124,7 +127,7 @@ class Client:
             key = keys.mask_key(self._mask, public, self.terms.digest, self.position, partner)
             (masks.put if self.position < partner else masks.take)(total, key)
         packed = packing.pack(masks.residues(total, self.terms.bits), self.terms.bits)
-        return Masked(self.terms.digest, self.position, packed)
+        return Masked(self.terms.digest, self.position, packed, "" if self._circle else self._sign(self._whole))
 
     def consent(self, survivors: Sequence[int]) -> Consent:
         """Stage 3: a signature under the list of those whose vectors the sum will have.
@@ -152,14 +155,15 @@ class Client:
         """Stage 4: for each neighbour one share, of its seed if it survived, else of its mask key.
 
         Args:
-            consents: Signatures under the very list that this client signed.
+            consents: Signatures under the very list that this client signed: in its consent, if it was asked for one,
+                or else with its vector.
 
         Raises:
             EngineError: A consent is forged, of another sum or list, by no survivor, or comes twice.
             PrivacyError: Fewer than the threshold agree on the list.
         """
+        text = self._agreed()
         self._enter("reveal")
-        text = roll(self.terms.digest, self._survivors)
         agreed: dict[int, Consent] = {}
         for consent in consents:
             consent.check(self.terms, agreed)
@@ -176,6 +180,23 @@ class Client:
         private = tuple((owner, text[half:]) for owner, text in held if owner not in self._survivors)
         self._shares.clear()
         return Revealed(self.terms.digest, self.position, seeds, private)
+
+    def _agreed(self) -> bytes:
+        """The text under which signatures count: one list of all those that it may have signed."""
+        if STAGES[self._stage :][:1] == ("consent",) and not self._circle:
+            self._enter("consent")
+            self._survivors = tuple(sorted(self._shares))
+            return self._whole
+        return roll(self.terms.digest, self._survivors)
+
+    @property
+    def _whole(self) -> bytes:
+        """What stands under its vector: itself and all with whom it is masked. On a circle it does not see them all."""
+        return whole(self.terms.digest, sorted(self._shares))
+
+    @property
+    def _circle(self) -> bool:
+        return self.terms.degree is not None
 
     def _enter(self, stage: str) -> None:
         """Go on to a stage, before anything in it can fail."""

@@ -1,7 +1,8 @@
 """One secure sum over any transport: who is asked what in which stage, and what each member answers.
 
-A member's Party answers five requests. The server's side is `summed`: it asks all who are left, hears what comes, and
-goes on with those. Requests and answers are bytes; whoever carries them needs to know nothing else.
+A member's Party answers five requests, or four where nobody is missing. The server's side is `summed`: it asks all who
+are left, hears what comes, and goes on with those. Requests and answers are bytes; whoever carries them needs to know
+nothing else. `ahead` puts the first stages of the next sum beside the last ones of this.
 """
 
 from __future__ import annotations
@@ -77,25 +78,32 @@ class Drive:
     """
 
     def __init__(self, terms: Terms, verify: Verify, heard: Heard = lambda *_: None) -> None:
-        self._terms, self._heard = terms, heard
+        self.terms, self.heard = terms, heard
         self._server = Server(terms, verify=verify)
         self._survivors: tuple[int, ...] = ()
 
+    @property
+    def everybody(self) -> bool:
+        """Whether all members have answered in this stage."""
+        return self._server.present == self.terms.members
+
     def requests(self, stage: str) -> dict[int, bytes]:
-        """End the stage before this one: what each member that is left is asked.
+        """End the stage before this one: what each member that is left is asked; nothing where it is left out.
 
         Raises:
             EngineError: Fewer than the threshold are left; nothing was unmasked.
         """
         server = self._server
         if stage == "advertise":
-            return dict.fromkeys(self._terms.members, b"")
+            return dict.fromkeys(self.terms.members, b"")
         if stage == "share":
             return {own: _packed(adverts) for own, adverts in server.adverts().items()}
         if stage == "mask":
             return {own: _packed(boxes) for own, boxes in server.sealed().items()}
         if stage == "consent":
             self._survivors = server.survivors()
+            if server.agreed:
+                return {}
             listed = _COUNT.pack(len(self._survivors)) + b"".join(map(_COUNT.pack, self._survivors))
             return dict.fromkeys(self._survivors, listed)
         consents = server.consents()
@@ -109,7 +117,7 @@ class Drive:
                 raise EngineError.about("secure", "speaks for somebody else", sender=message.sender)
             self._server.hear(message)
         except SordinoError as problem:
-            self._heard(stage, position, str(problem))
+            self.heard(stage, position, str(problem))
 
     def total(self) -> tuple[NDArray[np.uint64], tuple[int, ...]]:
         """The sum modulo 2^bits, shape (size,), and who is in it.
@@ -139,7 +147,8 @@ def summed(
     """
     drive = Drive(terms, verify, heard)
     for stage in STAGES:
-        for position, answer in ask(stage, drive.requests(stage)):
+        requests = drive.requests(stage)
+        for position, answer in ask(stage, requests) if requests else ():
             drive.hear(stage, position, answer)
     return drive.total()
 

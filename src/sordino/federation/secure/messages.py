@@ -3,7 +3,7 @@
 stage       client says   server answers
 advertise   Advert        the Adverts of its neighbours
 share       Shares        the Sealed boxes of its neighbours
-mask        Masked        the list of survivors
+mask        Masked        the list of survivors, if somebody is missing; else as after `consent`, which is left out
 consent     Consent       the Consents of all survivors that gave one
 reveal      Revealed      (the sum)
 """
@@ -130,10 +130,12 @@ class Masked(Message):
         digest: Of the terms.
         sender: Its position.
         packed: See `packing`.
+        signature: Over `whole`, where all pairs mask; else empty.
     """
 
     kind = 4
     packed: bytes
+    signature: str = ""
 
     def vector(self, terms: Terms) -> NDArray[np.uint64]:
         """The masked numbers. Shape (size,), uint64.
@@ -144,12 +146,12 @@ class Masked(Message):
         return packing.unpack(self.packed, terms.size, terms.bits)
 
     def _parts(self) -> Sequence[bytes]:
-        return (self.packed,)
+        return self.packed, self.signature.encode()
 
     @classmethod
     def _of(cls, digest: bytes, sender: int, parts: Sequence[bytes]) -> Self:
-        (packed,) = parts
-        return cls(digest, sender, packed)
+        packed, signature = parts
+        return cls(digest, sender, packed, signature.decode("ascii"))
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Consent(Message):
     Args:
         digest: Of the terms.
         sender: Its position.
-        signature: Over `roll`.
+        signature: Over `roll`; or, taken from its `Masked`, over `whole`.
     """
 
     kind = 5
@@ -179,7 +181,15 @@ def roll(digest: bytes, survivors: Sequence[int]) -> bytes:
     return b"sordino secure sum, survivors\n" + digest + b"".join(map(PLACE.pack, survivors))
 
 
-def believe(message: Advert | Consent, text: bytes, verify: Verify) -> None:
+def whole(digest: bytes, sharers: Sequence[int]) -> bytes:
+    """What comes with a vector: the consent to a sum of all with whom it is masked, and of the sender.
+
+    It is another text than `roll`, so that a signature under one never counts as one under the other.
+    """
+    return b"sordino secure sum, nobody missing\n" + digest + b"".join(map(PLACE.pack, sharers))
+
+
+def believe(message: Advert | Masked | Consent, text: bytes, verify: Verify) -> None:
     """Return only if the sender of a message signed the text.
 
     Raises:

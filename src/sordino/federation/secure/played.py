@@ -58,7 +58,7 @@ def played(
             server.hear(_sent(present[position].mask(inbox, vector), wire=wire))
     survivors = server.survivors()
     present = _left(present, survivors, lost.get("consent", ()))
-    for client in present.values():
+    for client in [] if server.agreed else present.values():
         server.hear(_sent(client.consent(survivors), wire=wire))
     consents = server.consents()
     present = _left(present, {consent.sender for consent in consents}, lost.get("reveal", ()))

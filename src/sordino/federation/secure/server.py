@@ -21,6 +21,7 @@ from sordino.federation.secure.messages import (
     believe,
     fingerprint,
     roll,
+    whole,
 )
 from sordino.federation.secure.terms import Terms
 from sordino.federation.secure.unmasking import Secrets
@@ -66,7 +67,7 @@ class Server:
             case Shares():
                 self._hear_shares(message)
             case Masked():
-                self._among(message, self._sharers)
+                self._hear_masked(message)
                 self._total += masks.words(message.vector(self.terms), self.terms.bits)
             case Consent():
                 self._among(message, self._survivors)
@@ -98,13 +99,27 @@ class Server:
             for own in self._sharers
         }
 
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Who has spoken in this stage, sorted."""
+        return tuple(sorted(self._heard))
+
+    @property
+    def agreed(self) -> bool:
+        """After stage 2: whether nobody is missing, so that all have consented with their vectors."""
+        return self.terms.degree is None and self._survivors == self._sharers
+
     def survivors(self) -> tuple[int, ...]:
-        """End stage 2: whose vectors are in the sum.
+        """End stage 2: whose vectors are in the sum. If they are all `agreed`, stage 3 is over, too.
 
         Raises:
             EngineError: Fewer than the threshold are there; nothing can be unmasked.
         """
         self._survivors = self._close(Consent)
+        if self.agreed:
+            self._heard.update(self._consents)
+        else:
+            self._consents.clear()
         return self._survivors
 
     def consents(self) -> tuple[Consent, ...]:
@@ -146,6 +161,12 @@ class Server:
         for other in around:
             key = keys.mask_key(pair, self._adverts[other].mask_key, self.terms.digest, owner, other)
             (masks.take if other < owner else masks.put)(self._total, key)
+
+    def _hear_masked(self, message: Masked) -> None:
+        self._among(message, self._sharers)
+        if self.terms.degree is None:
+            believe(message, whole(self.terms.digest, self._sharers), self._verify)
+            self._consents[message.sender] = Consent(message.digest, message.sender, message.signature)
 
     def _hear_shares(self, message: Shares) -> None:
         self._among(message, self._adverts)

@@ -205,7 +205,7 @@ def _stage(of: Sharded, stage: str, drives: dict[int, Drive], lost: dict[int, st
         except EngineError as problem:
             del drives[number]
             lost[number] = str(problem)
-    for position, answer in ask(stage, requests):
+    for position, answer in ask(stage, requests) if requests else ():
         if position in requests:
             drives[of.shard(position)].hear(stage, position, answer)
         else:
