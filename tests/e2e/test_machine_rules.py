@@ -130,6 +130,10 @@ def test_rules_that_change_in_the_middle_count_from_the_next_join(hospitals, dra
 
 
 LATER = {
+    "a sum that is only played": (
+        ("privacy.noise_at='sum'", "simulation={ secure_sum = true }", "budget={ epsilon = 1e4, delta = 1e-3 }"),
+        "plays all silos in one process",
+    ),
     "no privacy": (
         ("privacy={ non_private = true }", "budget={ epsilon = 1.0, delta = 1e-3 }"),
         "non_private|not private",

@@ -111,6 +111,9 @@ class Federation:
         unknown = sorted(set(plan.clients) - self.silos.keys())
         if unknown:
             raise ConfigError.about("run", "are no sites of this federation", "add their public keys", silos=unknown)
+        if plan.experiment.simulation.secure_sum:  # else the coordinator trains alone, and no site is asked
+            rule = "plays all silos in one process"
+            raise ConfigError.about("simulation", rule, "use the table [secure_sum] over machines", secure_sum=True)
         if not self.minimum <= len(plan.clients):
             raise ConfigError.about("run", f"is more than the {len(plan.clients)} silos", minimum=self.minimum)
 
