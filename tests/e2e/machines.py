@@ -252,6 +252,9 @@ class Lines:
             if answer is not None:
                 yield address, answer
 
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
+        list(self.ask(letters, timeout))
+
 
 def answers(members: Mapping[str, Member], **instead: Callable[[Answering], Answering]) -> dict[str, Answering]:
     """Each member's way to answer; some of them wrapped."""

@@ -99,7 +99,7 @@ def test_clients_train_from_the_models_they_started_from(table, monkeypatch):
 
     assert np.allclose(layouts(ran(table, *OPEN)), wanted, atol=1e-5)
 
-    monkeypatch.setattr(asynchrony, "delayed", lambda setup, state: setup)
+    monkeypatch.setattr(asynchrony, "delayed", lambda setting, plan, state: setting)
     fresh = layouts(ran(table, *OPEN, "name='fresh'"))
     assert not np.allclose(fresh, wanted, atol=1e-3)
 
@@ -221,22 +221,12 @@ def test_a_weight_above_one_is_refused(table, monkeypatch, unwatched):
         run(plan, population, "", table.parent / "runs")
 
 
-def test_other_machines_are_refused_before_anything_is_written(table):
-    """
-    Sites follow no public schedule: nothing is asked of a federation, and there is no run folder.
-    """
-    plan, population = planned(table, *CLIENT)
-
-    with pytest.raises(ConfigError, match="one process only"):
-        run(plan, population, "", table.parent / "runs", federation=object())
-    assert not (table.parent / "runs").exists()
-
-
 REFUSED = {
     "fitted rounds": (*CLIENT, "rounds='fit'", "privacy.epsilon=9.0"),
     "at the sum": (*RECORD, 'privacy.noise_at="sum"', "simulation.secure_sum=true", "local.steps=1"),
     "zeroth order": (*RECORD, 'local.method="zeroth_order"'),
     "adaptive clip": (*CLIENT, "stages=[{adaptive_clip={norm=0.3}}]"),
+    "a sum under one key": (*RECORD, "homomorphic={}"),
     "add or remove": (*CLIENT, 'privacy.adjacency="add_remove"'),
     "too many rounds": (*CLIENT, "rounds=16"),
 }

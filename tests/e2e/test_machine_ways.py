@@ -38,6 +38,7 @@ lr = 0.5
 """
 CLIENTS = "privacy={{ unit='client', noise_at='{}', noise_multiplier=0.5, delta=1e-3 }}".format
 FIXED, ADAPTIVE = "stages=[{ clip={ norm=0.5 } }]", "stages=[{ adaptive_clip={ norm=0.5 } }]"
+OVERLAP = ("rounds=7", "sampling={ buffered={ size=2, per_client=6, concurrency=3, spread=0.5 } }")
 GROUPS = ("data.table.group='tier'", "groups={ open={ epsilon=4.0 }, strict={ epsilon=2.0 } }")
 TIERS = "privacy={ epsilon=4.0, delta=1e-5, silos_per_person=1 }"
 WAYS = {
@@ -53,6 +54,9 @@ WAYS = {
     "canaries who are persons": ("local.clip=0.5", "privacy.unit='user'", "audit={ canaries=10, seed=3 }"),
     "figures of persons": ("local.clip=0.5", "privacy.unit='user'", "evaluation.release={ epsilon=0.5, loss=2.0 }"),
     "a clip that adapts": (CLIENTS("coordinator"), ADAPTIVE, "local={ lr=0.5, epochs=1 }"),
+    "records, overlapping": ("local.clip=0.5", "local.steps=2", "local.batch=0.5", *OVERLAP),
+    "clients at the silo, overlapping": (CLIENTS("silo"), FIXED, "local={ lr=0.5, epochs=1 }", *OVERLAP),
+    "clients at the coordinator, overlapping": (CLIENTS("coordinator"), FIXED, "local={ lr=0.5, epochs=1 }", *OVERLAP),
 }
 WORDS = """
 name = "words"

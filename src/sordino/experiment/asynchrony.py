@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sordino.core.errors import ConfigError
+from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.registry import single
-from sordino.core.types import NoiseAt
+from sordino.core.types import NoiseAt, RoundPlan
 from sordino.experiment import accounts as paying
 from sordino.experiment.config import FIT, Experiment
-from sordino.federation.delayed import Delayed
+from sordino.federation.engines import Engine
+from sordino.federation.engines.delayed import Delayed
+from sordino.federation.engines.flower import Flower
+from sordino.federation.engines.overlapping import Coming, Overlapping
 from sordino.federation.pipeline import Pipeline
 from sordino.federation.sampling.buffered import Buffered
 from sordino.local.models import active_names, models
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from sordino.experiment.plan import Plan
     from sordino.experiment.population import Population
     from sordino.experiment.rounds import State
-    from sordino.experiment.settings import Setup
+    from sordino.experiment.settings import Setting, Setup
 
 
 def schedule(experiment: Experiment) -> Buffered | None:
@@ -49,6 +52,8 @@ def check(experiment: Experiment, population: Population) -> None:
         raise ConfigError.about(
             "privacy", "sums what all send at once", 'use noise_at = "silo" with asynchronous rounds', noise_at="sum"
         )
+    if experiment.homomorphic is not None:
+        raise ConfigError.about("homomorphic", "adds up what all send at once", "drop it with asynchronous rounds")
     if experiment.local.method == "zeroth_order":
         raise ConfigError.about(
             "local",
@@ -66,18 +71,6 @@ def check(experiment: Experiment, population: Population) -> None:
     _check_adapter(experiment, population)
 
 
-def refuse_elsewhere(experiment: Experiment) -> None:
-    """Refuse to run asynchronous rounds on other machines, which take their own time and follow no schedule yet.
-
-    Raises:
-        ConfigError: The sampling is `buffered`.
-    """
-    if schedule(experiment) is not None:
-        raise ConfigError.about(
-            "sampling", "is played in one process only", "drop --engine, or use another sampling", sampling="buffered"
-        )
-
-
 def _check_adapter(experiment: Experiment, population: Population) -> None:
     """Whoever started rounds ago trains the same parameters as all others."""
     name, options = single("model", experiment.model)
@@ -91,13 +84,40 @@ def _check_adapter(experiment: Experiment, population: Population) -> None:
         )
 
 
-def delayed(setup: Setup, state: State) -> Setup:
-    """The setup of a round, whose engine gives every client the model that it started from."""
-    sampler = schedule(setup.experiment)
+def delayed(setting: Setting, plan: RoundPlan, state: State) -> Setting:
+    """The setting of a round, whose engine gives every client the model that it started from."""
+    setup, sampler = setting.setup, schedule(setting.setup.experiment)
     if sampler is None:
-        return setup
-    flush = sampler.flush(len(setup.population), state.round)
-    return replace(setup, engine=Delayed(setup.engine, flush.versions, state.versions, sampler.discount))
+        return setting
+    versions, inner = sampler.flush(len(setup.population), state.round).versions, setup.engine
+    engine: Engine = Delayed(inner, versions, state.versions, sampler.discount)
+    if isinstance(inner, Flower):
+        engine = Overlapping(inner, versions, state.versions, sampler.discount, _coming(setting, plan, sampler))
+    return setting.at(replace(setup, engine=engine))
+
+
+def _coming(setting: Setting, plan: RoundPlan, sampler: Buffered) -> list[Coming]:
+    n, rounds = len(setting.setup.population), plan.rounds
+    return [
+        Coming(replace(plan, round=number), begun, setting.lines(sampler.flush(n, number).clients))
+        for number, begun in sampler.at_work(n, plan.round, rounds).items()
+    ]
+
+
+def started(experiment: Experiment, population: int, client: int, round: int) -> int:  # noqa: A002 - the noun
+    """The round whose model a client's update of this round starts from: this one, or an earlier one.
+
+    Raises:
+        PrivacyError: Rounds are asynchronous, and the client is not in this one's buffer.
+    """
+    sampler = schedule(experiment)
+    if sampler is None:
+        return round
+    flush = sampler.flush(population, round)
+    place = np.flatnonzero(flush.clients == client)
+    if not place.size:
+        raise PrivacyError.about("round", "is not one that this client takes part in", round=round, client=client)
+    return int(flush.versions[place[0]])
 
 
 def kept(setup: Setup, state: State) -> dict[int, Vector]:

@@ -128,7 +128,7 @@ class Loop:
                     raise PrivacyError.about(
                         "sampling", "names a client twice, which could move the sum twice as far", round=number
                     )
-                setting = setting.at(asynchrony.delayed(setting.setup, state))
+                setting = asynchrony.delayed(setting, plan, state)
                 reservation = self.books.reserve(txid, number, setting.lines(cohort))
                 released = setting.release(plan, cohort, model, reservation)
                 self.books.commit(reservation, released.astype(np.float32).tobytes())

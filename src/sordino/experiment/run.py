@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sordino.audit.sensor.start import require
 from sordino.core.errors import PrivacyError, SordinoError, VerificationError
 from sordino.core.types import Vector
-from sordino.experiment import adapter, asynchrony, released_metrics
+from sordino.experiment import adapter, released_metrics
 from sordino.experiment.approval import approved
 from sordino.experiment.audits import sensor
 from sordino.experiment.books import kept
@@ -90,7 +90,8 @@ def run(
         PrivacyError: A precondition of the guarantee does not hold; nothing was released.
         ConfigError: Records are elsewhere, and no federation is given.
     """
-    _require_parts(plan, population, federation)
+    if federation is None:
+        population.train.require_here()
     folder = RunFolder(runs / f"{plan.experiment.name}-{plan.digest[:8]}")
     finished = folder.finished(plan.digest)
     if finished is not None:
@@ -145,14 +146,6 @@ def run(
         if released is not None:  # the summary keeps them
             books.published(released_metrics.name_of(_name(plan)))
         return Result(folder.path, summary, claims, fresh=True, resumed_at=before.round if before else 0)
-
-
-def _require_parts(plan: Plan, population: Population, federation: Federation | None) -> None:
-    """Silos that are played here need their records here; silos that are elsewhere take their own time."""
-    if federation is None:
-        population.train.require_here()
-    else:
-        asynchrony.refuse_elsewhere(plan.experiment)
 
 
 @contextmanager

@@ -93,6 +93,10 @@ class Post(Protocol):
         """
         ...
 
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
+        """Send letters, by address, and wait for nothing. Who has not read one after `timeout` seconds never does."""
+        ...
+
 
 @dataclass(frozen=True)
 class Within:
@@ -108,6 +112,9 @@ class Within:
         for address, letter in letters.items():
             if address in self.sites:
                 yield address, self.sites[address](letter)
+
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
+        list(self.ask(letters, timeout))
 
 
 KINDS: dict[str, type[SordinoError]] = {

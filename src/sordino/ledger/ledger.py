@@ -174,7 +174,8 @@ class Ledger(Owned):
         if state != "reserved":
             raise PrivacyError.about("commit", f"is {state} already", "nothing was released", txid=txid)
         charge = reading.charge(db, txid) if consents or absent else None
-        told = {} if charge is None else beside.write(db, charge, consents, absent)
+        # Where the same owner raised its fence in between, a silo grants what it had not granted to the new one.
+        told = {} if charge is None else beside.write(db, charge, consents, absent, newest=self._fences[run])
         charging.settle(db, txid, run, "committed", {"sha256": digest, **told})
         return True
 

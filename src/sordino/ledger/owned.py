@@ -120,11 +120,17 @@ class Owned(Admitting):
                 history.append(db, "consented", {"txid": txid, "account": account, "consent": text})
         return news
 
-    def forfeit_open(self, run: str) -> list[str]:
-        """Count every reserved, uncommitted charge of a run as spent: its noise may have been seen. Returns them."""
+    def forfeit_open(self, run: str, only: Collection[str] | None = None) -> list[str]:
+        """Count every reserved, uncommitted charge of a run as spent: its noise may have been seen. Returns them.
+
+        Args:
+            run: Whose charges.
+            only: The charges that are meant; left out, all.
+        """
         with self._store.write() as db:
             self._guard(db, run)
             open_ = [charge.txid for charge in reading.charges(db, run) if charge.state == "reserved"]
+            open_ = [txid for txid in open_ if only is None or txid in only]
             for txid in open_:
                 charging.settle(db, txid, run, "forfeited", {})
         for txid in open_:

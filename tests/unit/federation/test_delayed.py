@@ -10,7 +10,7 @@ import pytest
 from sordino.core.errors import PrivacyError
 from sordino.core.seeds import stream
 from sordino.core.types import Group, RoundPlan, Update
-from sordino.federation.delayed import Delayed
+from sordino.federation.engines.delayed import Delayed
 from sordino.federation.engines.inprocess import InProcess
 from sordino.federation.pipeline import Pipeline
 from sordino.federation.sampling.buffered import Buffered

@@ -132,13 +132,14 @@ class Attendance:
         """Let silos count as spent what was charged here without them; a round in progress waits for their answers."""
         ledger = self.own.ledger
         settled = [charge for charge in ledger.charges(self.terms.run) if charge.state != "reserved"]
-        known = {charge.round: (charge.txid, ledger.consents(charge.txid)) for charge in settled}
+        known = {charge.round: (charge, ledger.consents(charge.txid)) for charge in settled}
         for silo in [] if self.terms.shared else silos:
             mine = self.terms.accounts[silo]
             missed = {
-                number: txid
-                for number, (txid, consents) in known.items()
-                if number is not None and any(account not in consents for account in mine)
+                number: charge.txid
+                for number, (charge, consents) in known.items()
+                if number is not None
+                and any(line.account in mine and line.account not in consents for line in charge.lines)
             }
             if not missed:
                 continue

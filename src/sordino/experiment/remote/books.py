@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -42,9 +42,15 @@ class _Round:
 
 @dataclass(frozen=True)
 class RemoteBooks(Attendance):
-    """The coordinator's ledger, and the letters by which silos charge the same in theirs."""
+    """The coordinator's ledger, and the letters by which silos charge the same in theirs.
+
+    Where rounds overlap, a silo may draw for a later round than the one in progress. Then that round is charged here
+    before the silo is told to begin.
+    """
 
     _round: _Round = field(default_factory=_Round)
+    _ahead: dict[str, Reservation | None] = field(default_factory=dict)
+    _begun: set[tuple[str, int, int]] = field(default_factory=set)
 
     # ── the loop's side ──
 
@@ -61,7 +67,8 @@ class RemoteBooks(Attendance):
         for line in [] if self.terms.shared else lines:
             shares.setdefault(owner[line.account], []).append(line)
         state = self._round
-        state.txid, state.continued = txid, self.own.ledger.state(txid) == "reserved"
+        state.txid = txid
+        state.continued = txid not in self._ahead and self.own.ledger.state(txid) == "reserved"
         state.grants, state.lost = {}, set()
         state.requests = {
             silo: Request(txid, self.terms.run, round, self.terms.plan, self.fences.get(silo, 1), tuple(share), purpose)
@@ -69,7 +76,7 @@ class RemoteBooks(Attendance):
         }
         if state.continued:  # an earlier process charged it; whatever was drawn since, silos drew and keep
             return None
-        return self.own.reserve(txid, round, lines, purpose)
+        return self._ahead[txid] if txid in self._ahead else self.own.reserve(txid, round, lines, purpose)
 
     def commit(self, reservation: Reservation | None, artefact: bytes) -> None:
         state, ledger = self._round, self.own.ledger
@@ -80,6 +87,7 @@ class RemoteBooks(Attendance):
             ledger.found(state.txid, artefact, consents, absent)
         elif reservation is not None:
             ledger.commit(reservation, artefact, consents, absent)
+        self._ahead.pop(state.txid, None)
 
     def earlier(self, txid: str) -> bytes | bool | None:
         if self.terms.noise_at is NoiseAt.SILO and self.own.ledger.state(txid) == "reserved":
@@ -95,12 +103,28 @@ class RemoteBooks(Attendance):
         silo = self.terms.clients[client]
         if silo not in self.fences:
             return None
-        told: dict[str, Any] = self.addressed(silo)
-        told |= {"round": plan.round, "memory": json.dumps(announced.memory)}
+        told = self._starting(silo, plan, announced)
+        if (silo, plan.round, self.fences[silo]) in self._begun:  # it has the model
+            return self.roll.addresses[silo], Letter("train", told)
         if self.terms.shared:  # its own ledger has paid and sees no rounds: it keeps what this one has charged
             growth = self._round.growths[silo] = self.own.ledger.growth(self.seen[silo])
             told |= shown(growth)
         return self.roll.addresses[silo], Letter("train", told, announced.model)
+
+    def begin(
+        self, plan: RoundPlan, client: int, announced: Announced, lines: Sequence[Line]
+    ) -> tuple[str, Letter] | None:
+        silo, txid = self.terms.clients[client], f"{self.terms.run}/{plan.round}"
+        begun = (silo, plan.round, self.fences.get(silo, 0))
+        if silo not in self.fences or begun in self._begun:
+            return None
+        if self.terms.noise_at is NoiseAt.SILO and self.own.ledger.state(txid) is None:
+            self._ahead[txid] = self.own.reserve(txid, plan.round, list(lines))
+        self._begun.add(begun)
+        return self.roll.addresses[silo], Letter("begin", self._starting(silo, plan, announced), announced.model)
+
+    def _starting(self, silo: str, plan: RoundPlan, announced: Announced) -> dict[str, Any]:
+        return {**self.addressed(silo), "round": plan.round, "memory": json.dumps(announced.memory)}
 
     def read(self, plan: RoundPlan, client: int, answer: Letter, size: int) -> Update:
         silo = self.granted(plan, client, answer)
@@ -176,7 +200,8 @@ class RemoteBooks(Attendance):
         if arrived >= self.minimum or self.terms.shared:  # a cohort drawn by coins may be empty
             return
         if arrived + len(self._round.lost) >= self.minimum:
-            self.own.ledger.forfeit_open(self.terms.run)
+            self.own.ledger.forfeit_open(self.terms.run, [self._round.txid])
+            self._ahead.pop(self._round.txid, None)
             raise Lost
         raise EngineError.about(
             "run",
@@ -189,7 +214,8 @@ class RemoteBooks(Attendance):
     def _grant(self, silo: str, answer: Letter) -> None:
         """Believe a grant, if its silo signed it for this charge."""
         grant, request, key = Grant.parse(answer.text("grant")), self._round.requests[silo], self.roll.keys[silo]
-        if self._round.continued and grant.fence < request.fence:
+        earlier = self._round.continued or self._round.txid in self._ahead
+        if earlier and grant.fence < request.fence:
             # Drawn under an earlier coordinator's fence and kept since: what it allowed was used in time.
             grant.check_signature(key)
             if not replaced(grant, request.fence).answers(request):

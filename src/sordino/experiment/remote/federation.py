@@ -11,7 +11,7 @@ from functools import partial
 from sordino.core import tables
 from sordino.core.errors import ConfigError, PrivacyError, VerificationError
 from sordino.core.types import NoiseAt
-from sordino.experiment import encrypting
+from sordino.experiment import asynchrony, encrypting
 from sordino.experiment.approval import terms_of
 from sordino.experiment.books import LedgerBooks, open_books
 from sordino.experiment.config import Experiment
@@ -111,11 +111,10 @@ class Federation:
         unknown = sorted(set(plan.clients) - self.silos.keys())
         if unknown:
             raise ConfigError.about("run", "are no sites of this federation", "add their public keys", silos=unknown)
-        if plan.experiment.simulation.secure_sum:  # else the coordinator trains alone, and no site is asked
-            rule = "plays all silos in one process"
-            raise ConfigError.about("simulation", rule, "use the table [secure_sum] over machines", secure_sum=True)
-        if not self.minimum <= len(plan.clients):
-            raise ConfigError.about("run", f"is more than the {len(plan.clients)} silos", minimum=self.minimum)
+        sampler = asynchrony.schedule(plan.experiment)
+        most, what = (len(plan.clients), "silos") if sampler is None else (sampler.size, "updates of a round")
+        if not self.minimum <= most:
+            raise ConfigError.about("run", f"is more than the {most} {what}", minimum=self.minimum)
 
 
 def _terms(plan: Plan, experiment: Experiment, approval: Approval, origin: str) -> Terms:

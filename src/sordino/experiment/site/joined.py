@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sordino.core.errors import PrivacyError
-from sordino.core.types import RoundPlan
+from sordino.core.types import NoiseAt, RoundPlan
 from sordino.experiment import accounts as paying
-from sordino.experiment import released_metrics
+from sordino.experiment import asynchrony, released_metrics
 from sordino.experiment.settings import Setting, Setup
 from sordino.ledger.grants import Request
 
@@ -41,12 +41,17 @@ class Joined:
         experiment = self.setup.experiment
         return None if experiment.evaluation.release is None else experiment.count
 
+    @property
+    def noised(self) -> bool:
+        """Whether the silo's updates carry noise of its own."""
+        return self.setup.experiment.privacy.noise_at is NoiseAt.SILO
+
     def txid(self, number: int) -> str:
         """The name of a round's charge, or of the figures'."""
         return released_metrics.name_of(self.run) if number == self.figures else f"{self.run}/{number}"
 
     def planned(self, number: int) -> int:
-        """The number, if the plan has such a round.
+        """The number, if the plan has such a round, and the silo a part in it.
 
         Raises:
             PrivacyError: It has none.
@@ -54,6 +59,7 @@ class Joined:
         rounds = self.setup.experiment.count
         if not 0 <= number < rounds:
             raise PrivacyError.about("round", f"is not one of the plan's {rounds}", number=number)
+        self.started(number)
         return number
 
     def charged(self, number: int) -> int:
@@ -63,6 +69,14 @@ class Joined:
             PrivacyError: It does not.
         """
         return number if number == self.figures else self.planned(number)
+
+    def started(self, number: int) -> int:
+        """The round whose model this round's update starts from: an earlier one where rounds are asynchronous.
+
+        Raises:
+            PrivacyError: The silo has no part in this round, by the plan's schedule.
+        """
+        return asynchrony.started(self.setup.experiment, len(self.setup.population), self.client, number)
 
     def round(self, number: int) -> RoundPlan:
         """What is announced for a round: worked out from the plan."""

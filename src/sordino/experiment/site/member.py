@@ -3,7 +3,8 @@
 hello ─► who I am, what I have seen          check ─► by my rules I would, model and data loaded once
 join  ─► plan admitted in my ledger
 train ─► reserve here, train, keep, hand over, send      forfeit ─► count as spent, never draw      leave ─► the end
-judge ─► the same, for figures on held-out records
+begin ─► as `train`, sending nothing yet: for a later round, where rounds overlap
+judge ─► as `train`, for figures on held-out records
 
 Only this reads the silo's records. What leaves is a released update with a signed grant, or the reason for none.
 """
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from sordino.core.errors import EngineError, PrivacyError, SordinoError
-from sordino.core.types import NoiseAt, RoundPlan, Vector
+from sordino.core.types import RoundPlan, Vector
 from sordino.experiment import encrypting
 from sordino.experiment.settings import Setting, Setup, setting_of
 from sordino.experiment.settings.shared_sum import shared
@@ -72,6 +73,7 @@ class Member:
         self._preparing = Preparing(silo.name, folder, dict(data or {}), self._sealing, self._say)
         self._peers = {**(peers or {}), silo.name: silo.key.public}
         self._one: OneSum | None = None
+        self._begun: dict[str, Vector] = {}
         self._joined: dict[str, Joined] = {}
 
     def answer(self, letter: Letter) -> Letter:
@@ -80,6 +82,7 @@ class Member:
             "hello": self._hello,
             "check": self._check,
             "join": self._join,
+            "begin": self._begin,
             "train": self._train,
             "sum": self._sum,
             "open": self._open,
@@ -147,7 +150,6 @@ class Member:
     def _train(self, letter: Letter) -> Letter:
         joined = self._of(letter)
         number = joined.planned(letter.number("round"))
-        rounds = joined.setup.experiment.count
         if joined.setup.plan.shared:  # paid for when it joined; the noise is the coordinator's
             # Its checkpoint is kept before anything is sent: a ledger that is put back to before it does not start.
             growth = _growth(letter)
@@ -156,14 +158,37 @@ class Member:
                 vector = setting.sent(joined.client, start, plan, None).vector
             sent = self._sent(joined, number, Kept("", np.asarray(vector, dtype=np.float32)))
             return replace(sent, fields={**sent.fields, "signature": signature})
+        kept = self._released(joined, number, letter)
+        return self._lost(joined.txid(number)) if kept is None else self._sent(joined, number, kept)
+
+    def _begin(self, letter: Letter) -> Letter:
+        """Work at the update of a later round. It leaves when it is asked for by `train`."""
+        joined = self._of(letter)
+        number = joined.planned(letter.number("round"))
+        if joined.noised:
+            self._released(joined, number, letter)
+        elif joined.txid(number) not in self._begun:  # raw: charged when it leaves, and on no disk
+            self._begun = {joined.txid(number): self._update(joined, number, letter)}
+        return Letter("begin", _answering(joined, number))
+
+    def _released(self, joined: Joined, number: int, letter: Letter) -> Kept | None:
+        """A round's update, charged and handed over; None if it is lost."""
+
+        def draw() -> Vector:
+            return self._update(joined, number, letter) if begun is None else begun
+
+        txid = joined.txid(number)
+        begun = self._begun.pop(txid, None)
+        if begun is None and letter.vector is None and self.silo.ledger.state(txid) is None:
+            raise EngineError.about(
+                "site", "was not begun here: its own log says why", "nothing was charged", txid=txid
+            )
         # Without noise of its own an update is nothing to leave on a disk, and nobody asks for it again: the round is
         # lost with its coordinator.
-        keep = joined.setup.experiment.privacy.noise_at is NoiseAt.SILO
-        kept = self._once.released(joined.request(number), partial(self._update, joined, number, letter), keep=keep)
-        if kept is None:
-            return self._lost(joined.txid(number))
-        self._say(f"round {number + 1} of {rounds}: charged and handed over")
-        return self._sent(joined, number, kept)
+        kept = self._once.released(joined.request(number), draw, keep=joined.noised)
+        if kept is not None:
+            self._say(f"round {number + 1} of {joined.setup.experiment.count}: charged and handed over")
+        return kept
 
     def _judge(self, letter: Letter) -> Letter:
         """The plan's figures on held-out records. Their noise is the silo's, wherever that of training comes from."""
@@ -224,7 +249,8 @@ class Member:
 
     def _update(self, joined: Joined, number: int, letter: Letter) -> Vector:
         with self._training(joined, number, letter) as (setting, start, plan):
-            update = setting.sent(joined.client, start, plan, self.silo.reservation(joined.txid(number)))
+            charge = self.silo.reservation(joined.txid(number)) if joined.noised else None
+            update = setting.sent(joined.client, start, plan, charge)
         return np.asarray(update.vector, dtype=np.float32)
 
     @contextmanager
@@ -236,9 +262,9 @@ class Member:
             raise PrivacyError.about(
                 f"silo {self.silo.name!r}", "are not the plan's stages", "ask for what was approved"
             )
-        setting = joined.setting.restored(memory) if memory else joined.setting
-        with setup.training(setup.part(number), model) as (own, start):
-            yield setting.at(own), start, joined.round(number)
+        setting, version = joined.setting.restored(memory) if memory else joined.setting, joined.started(number)
+        with setup.training(setup.part(version), model) as (own, start):
+            yield setting.at(own), start, joined.round(version)
 
     def _forfeit(self, letter: Letter) -> Letter:
         """Rounds that the coordinator charged and that never came from here: spent here too, so that both agree."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -20,6 +20,7 @@ from sordino.core.types import RoundPlan, Update, Vector
 from sordino.federation.engines import Announced, Engine, Summing, Together, Work
 from sordino.federation.post import Letter, Post
 from sordino.federation.secure.driving import summed
+from sordino.privacy.permits import Line
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -40,6 +41,19 @@ class Correspondence(Protocol):
 
     def letter(self, plan: RoundPlan, client: int, announced: Announced) -> tuple[str, Letter] | None:
         """A client's address and letter; None if it cannot be written to now."""
+        ...
+
+    def begin(
+        self, plan: RoundPlan, client: int, announced: Announced, lines: Sequence[Line]
+    ) -> tuple[str, Letter] | None:
+        """As `letter`, for a later round whose update the client may work at from now on; None if it does already.
+
+        Args:
+            plan: The later round.
+            client: Whose update.
+            announced: What it starts from.
+            lines: What the later round charges.
+        """
         ...
 
     def read(self, plan: RoundPlan, client: int, answer: Letter, size: int) -> Update:
@@ -101,16 +115,21 @@ class Flower(Engine):
     ) -> Iterator[Update]:
         del work, together  # every site has its own
         announced = self.starting(model)
-        silent = {int(client): "cannot be reached" for client in cohort}
-        letters = {client: self.correspondence.letter(plan, client, announced) for client in silent}
+        for _, update in self.gathered(plan, {int(client): announced for client in cohort}):
+            yield update
+
+    def gathered(self, plan: RoundPlan, announced: Mapping[int, Announced]) -> Iterator[tuple[int, Update]]:
+        """The updates of clients, each from what is announced to it, as they arrive."""
+        silent = dict.fromkeys(announced, "cannot be reached")
+        letters = {client: self.correspondence.letter(plan, client, start) for client, start in announced.items()}
         for client, answer in self.asked(letters, silent):
             try:
-                update = self.correspondence.read(plan, client, answer, announced.size)
+                update = self.correspondence.read(plan, client, answer, announced[client].size)
             except SordinoError as problem:
                 silent[client] = str(problem)
                 continue
             del silent[client]
-            yield update
+            yield client, update
         self.correspondence.closed(plan, silent)
 
     def starting(self, model: Vector) -> Announced:
@@ -176,13 +195,7 @@ class GridPost:
         return tuple(str(node) for node in self.grid.get_node_ids())
 
     def ask(self, letters: Mapping[str, Letter], timeout: float) -> Iterator[tuple[str, Letter]]:
-        from flwr.app import MessageType
-
-        online, sent = set(self.present()), {}
-        for address, letter in letters.items():
-            if address in online:  # to any other, Flower would keep the message until it is back
-                message = message_of(letter, MessageType.QUERY, int(address), timeout)
-                sent.update(dict.fromkeys(self.grid.push_messages([message]), address))
+        sent = self._pushed(letters, timeout)
         end, pause = time.monotonic() + timeout, self.poll
         while sent and time.monotonic() < end:
             for reply in self.grid.pull_messages(list(sent)):
@@ -192,6 +205,20 @@ class GridPost:
             if sent:
                 time.sleep(pause)
                 pause = min(1.2 * pause, self.seldom)
+
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
+        self._pushed(letters, timeout)
+
+    def _pushed(self, letters: Mapping[str, Letter], timeout: float) -> dict[str, str]:
+        """Send letters; the address of each, by the number of its message."""
+        from flwr.app import MessageType
+
+        online, sent = set(self.present()), {}
+        for address, letter in letters.items():
+            if address in online:  # to any other, Flower would keep the message until it is back
+                message = message_of(letter, MessageType.QUERY, int(address), timeout)
+                sent.update(dict.fromkeys(self.grid.push_messages([message]), address))
+        return sent
 
 
 def message_of(letter: Letter, kind: str, node: int, ttl: float) -> Message:

@@ -121,6 +121,15 @@ class Buffered(Sampler):
         flushes = self.flushes(population, rounds)
         return np.array([number - flush.versions for number, flush in enumerate(flushes)])
 
+    def at_work(self, population: int, round: int, rounds: int) -> dict[int, dict[int, int]]:  # noqa: A002
+        """Who has begun by a round, and is in a later buffer: by the buffer's round, each client's version."""
+        found = {}
+        for number, flush in enumerate(self.flushes(population, rounds)[round + 1 :], round + 1):
+            begun = flush.versions <= round
+            if begun.any():
+                found[number] = dict(zip(flush.clients[begun].tolist(), flush.versions[begun].tolist(), strict=True))
+        return found
+
     def needed(self, population: int, round: int, rounds: int) -> frozenset[int]:  # noqa: A002
         """The rounds up to this one whose models later rounds' updates start from."""
         last = _last_uses(self, population, rounds)

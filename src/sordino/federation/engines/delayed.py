@@ -41,14 +41,27 @@ class Delayed(Engine):
         self, plan: RoundPlan, cohort: NDArray[np.int64], model: Vector, work: Work, together: Together | None = None
     ) -> Iterator[Update]:
         for version in np.unique(self.versions).tolist():
-            weight = self.discount(plan.round - version)
-            if not 0 < weight <= 1:
-                raise PrivacyError.about(
-                    "staleness",
-                    "must lie in (0, 1]: a longer update moves the sum further than its bound",
-                    weight=weight,
-                )
+            weight = weight_of(self.discount, plan.round - version)
             start = model if version == plan.round else self.models[version]
             announced = replace(plan, round=version)
             for update in self.inner.run(announced, cohort[self.versions == version], start, work, together):
-                yield replace(update, vector=(update.vector * weight).astype(update.vector.dtype))
+                yield shrunk(update, weight)
+
+
+def weight_of(discount: Callable[[int], float], age: int) -> float:
+    """The weight of an update of so many rounds' age.
+
+    Raises:
+        PrivacyError: It lies outside (0, 1].
+    """
+    weight = discount(age)
+    if not 0 < weight <= 1:
+        raise PrivacyError.about(
+            "staleness", "must lie in (0, 1]: a longer update moves the sum further than its bound", weight=weight
+        )
+    return weight
+
+
+def shrunk(update: Update, weight: float) -> Update:
+    """An update times its weight."""
+    return replace(update, vector=(update.vector * weight).astype(update.vector.dtype))

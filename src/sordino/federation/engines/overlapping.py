@@ -1,0 +1,86 @@
+"""Rounds that overlap, over machines: clients begin when their model is there, and are asked when their buffer is full.
+
+    version v ──► begin: train from v ───────────────┐ (other rounds go on)
+    round r ≥ v ─────────────────────────► ask ──► the update, shrunk by its age r − v
+
+Who is in which buffer is a public schedule, so whoever is done early waits. A client that has not begun begins when it
+is asked: nothing but time is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.core.types import RoundPlan, Update, Vector
+from sordino.federation.engines.delayed import shrunk, weight_of
+from sordino.federation.engines import Announced, Engine, Together, Work
+from sordino.federation.engines.flower import Flower
+from sordino.privacy.permits import Line
+
+
+@dataclass(frozen=True)
+class Coming:
+    """A later round, some of whose clients can work at their updates already.
+
+    Args:
+        plan: The round.
+        versions: The round that each of them starts in, by client.
+        lines: What the whole round charges.
+    """
+
+    plan: RoundPlan
+    versions: Mapping[int, int]
+    lines: Sequence[Line]
+
+
+@dataclass(frozen=True, eq=False)
+class Overlapping(Engine):
+    """As `Delayed`, for clients in processes of their own, which work while other rounds are collected.
+
+    Args:
+        inner: Carries the letters.
+        versions: The round that each client of the cohort started in. Shape of the cohort.
+        models: The models of those rounds but the current one.
+        discount: Weight of an update of so many rounds' age, in (0, 1].
+        coming: The later rounds.
+
+    Source:
+        Nguyen et al. (2022), arXiv:2106.06639.
+    """
+
+    example: ClassVar[Mapping[str, Any]] = {}
+    inner: Flower
+    versions: NDArray[np.int64]
+    models: Mapping[int, Vector]
+    discount: Callable[[int], float]
+    coming: Sequence[Coming] = ()
+
+    def run(
+        self, plan: RoundPlan, cohort: NDArray[np.int64], model: Vector, work: Work, together: Together | None = None
+    ) -> Iterator[Update]:
+        del work, together  # every site has its own
+        versions = dict(zip(cohort.tolist(), self.versions.tolist(), strict=True))
+        # First: a bad weight is found before anybody is asked for anything.
+        weights = {client: weight_of(self.discount, plan.round - version) for client, version in versions.items()}
+        models = {**self.models, plan.round: model}
+        starts = {v: self.inner.starting(m) for v, m in models.items()}
+        self._begin(starts)
+        announced = {client: starts[version] for client, version in versions.items()}
+        for client, update in self.inner.gathered(plan, announced):
+            yield shrunk(update, weights[client])
+
+    def _begin(self, starts: Mapping[int, Announced]) -> None:
+        written = self.inner.correspondence
+        letters = dict(
+            addressed
+            for coming in self.coming
+            for client, version in coming.versions.items()
+            if (addressed := written.begin(coming.plan, client, starts[version], coming.lines)) is not None
+        )
+        if letters:
+            self.inner.post.send(letters, self.inner.timeout)
