@@ -18,6 +18,7 @@ from sordino.experiment.flower_app import client_app, server_app
 from sordino.experiment.run import run
 from sordino.experiment.settings import setting_of
 from sordino.experiment.settings.shared_sum import SharedSum
+from sordino.experiment.site.sums import Sums
 from sordino.federation.engines.flower import GridPost
 from sordino.federation.engines.inprocess import InProcess
 from sordino.federation.post import Letter
@@ -150,20 +151,102 @@ class Silent:
         return self.answering(letter)
 
 
-@pytest.mark.parametrize("stage", ["advertise", "share", "mask", "consent", "reveal"])
-def test_a_silo_may_be_lost_in_any_stage(machines, stage):
+@pytest.mark.parametrize(
+    ("stage", "number"), [("advertise", 0), ("share", 0), ("mask", 0), ("reveal", 0), ("mask", 1), ("reveal", 1)]
+)
+def test_a_silo_may_be_lost_in_any_stage(machines, stage, number):
     """
-    Three of four are enough; the fourth comes back for the next round, and the ledgers agree at the end.
+    Three of four are enough; the fourth comes back for the next round, and the ledgers agree at the end. Later rounds
+    have begun beside the one before.
     """
     with machines.members() as members:
-        wrapped = {"hungary": lambda answering: Silent(answering, stage, 1, until=1)}
+        wrapped = {"hungary": lambda answering: Silent(answering, stage, number, until=number)}
         done = machines.run(answers(members, **wrapped), *RECORDS, SEED)
     assert done.summary["silos_away"] == []
-    assert any("without hungary" in line for line in machines.told) == (stage not in ("consent", "reveal"))
+    assert any("without hungary" in line for line in machines.told) == (stage != "reveal")
     for place in [machines.root / "silos" / name / "ledger.db" for name in machines.silos]:
         with Ledger(place, read_only=True) as ledger:
             assert len(ledger.charges(planned(machines.file, *RECORDS, SEED)[0].run)) == 3
             assert verify(place).problems == ()
+
+
+class Heard:
+    """Keeps the round and stage of each letter of a sum, and does something after one of them."""
+
+    def __init__(self, answering, after=None, then=lambda: None):
+        self.answering, self.after, self.then, self.letters = answering, after, then, []
+
+    def __call__(self, letter):
+        answer = self.answering(letter)
+        if letter.action == "sum":
+            self.letters.append((letter.fields["round"], letter.fields["stage"]))
+            if self.letters[-1] == self.after:
+                self.then()
+        return answer
+
+
+FIRST, LATER = ("advertise", "share", "mask", "reveal"), ("mask", "reveal")
+
+
+def test_two_letters_a_round_and_silo_once_the_first_is_over(machines):
+    with machines.members() as members:
+        asked = {name: Heard(answering) for name, answering in answers(members).items()}
+        machines.run(asked, *RECORDS, SEED)
+    expected = [(0, stage) for stage in FIRST] + [(number, stage) for number in (1, 2) for stage in LATER]
+    assert all(one.letters == expected for one in asked.values())
+
+
+def test_a_silo_that_forgot_what_it_began_loses_one_round_and_everybody_begins_anew(machines):
+    """
+    Its process was killed between two rounds, and nobody noticed: the keys that the others masked with are gone.
+    """
+    with machines.members() as members:
+        asked = {}
+
+        def forget():
+            members["hungary"]._sums = Sums()
+
+        def heard(name):
+            def kept(answering):
+                asked[name] = Heard(answering, (0, "reveal") if name == "hungary" else None, forget)
+                return asked[name]
+
+            return kept
+
+        done = machines.run(answers(members, **{name: heard(name) for name in members}), *RECORDS, SEED)
+    assert done.summary["silos_away"] == []
+    (line,) = [line for line in machines.told if "without" in line]
+    assert "round 2: without hungary" in line
+    assert "is not the sum that it began" in line
+    assert [stage for number, stage in asked["cleveland"].letters if number == 1] == ["mask", "consent", "reveal"]
+    assert [stage for number, stage in asked["hungary"].letters if number == 1] == ["mask"]
+    assert all([stage for number, stage in one.letters if number == 2] == [*FIRST] for one in asked.values())
+
+
+def test_a_silo_does_not_begin_beside_what_was_charged(machines):
+    """
+    A coordinator that had a round, and asks for its keys again beside another one, gets the other one's answer only.
+    """
+    with machines.members() as members:
+        kept = []
+
+        def again(answering):
+            def answer(letter):
+                if letter.action == "sum" and letter.fields["round"] == 1 and letter.fields["stage"] == "mask":
+                    back = replace(letter, fields={**letter.fields, "round": 0, "stage": "advertise"})
+                    assert answering(back).action == "refused"
+                    kept.append(members["hungary"]._beside(*again_of(members["hungary"], 0, letter)))
+                return answering(letter)
+
+            return answer
+
+        machines.run(answers(members, hungary=again), *RECORDS, SEED)
+    assert kept == [{}]
+
+
+def again_of(member, number, letter):
+    (joined,) = member._joined.values()
+    return joined, number, "mask", replace(letter, fields={**letter.fields, "beside": b""})
 
 
 def test_too_few_silos_open_nothing(machines):

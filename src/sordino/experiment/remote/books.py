@@ -165,26 +165,31 @@ class RemoteBooks(Attendance):
             )
 
     def request(
-        self, plan: RoundPlan, client: int, stage: str, content: bytes, announced: Announced
+        self, plan: RoundPlan, client: int, stage: str, content: bytes, beside: bytes | None, announced: Announced
     ) -> tuple[str, Letter] | None:
         silo = self.terms.clients[client]
         if silo not in self.fences:
             return None
         told: dict[str, Any] = self.addressed(silo)
         told |= {"round": plan.round, "stage": stage, "request": content}
+        if beside is not None:
+            told["beside"] = beside
         if stage != "mask":  # only then does anybody train
             return self.roll.addresses[silo], Letter("sum", told)
         told["memory"] = json.dumps(announced.memory)
         return self.roll.addresses[silo], Letter("sum", told, announced.model)
 
-    def content(self, plan: RoundPlan, client: int, answer: Letter) -> bytes:
+    def content(self, plan: RoundPlan, client: int, answer: Letter) -> tuple[bytes, bytes | None]:
         silo = self.terms.clients[client]
         opened(answer, "sum", silo)
         if (answer.text("plan"), answer.number("round")) != (self.terms.plan, plan.round) or answer.vector is None:
             raise VerificationError.about(f"site {silo!r}", "answers for another sum", plan=answer.text("plan"))
         if "grant" in answer.fields:
             self._grant(silo, answer)
-        return answer.vector.tobytes()
+        return answer.vector.tobytes(), answer.content("beside") if "beside" in answer.fields else None
+
+    def standing(self) -> object:
+        return dict(self.fences)
 
     def believe(self, client: int, message: bytes, signature: str) -> None:
         self.roll.keys[self.terms.clients[client]].verify(SUM + message, signature)

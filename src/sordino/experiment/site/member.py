@@ -35,8 +35,9 @@ from sordino.experiment.site.once import Once
 from sordino.experiment.site.outbox import Kept, Outbox
 from sordino.experiment.site.preparing import Preparing
 from sordino.experiment.site.sealing import Sealing
-from sordino.experiment.site.sums import OneSum
+from sordino.experiment.site.sums import OneSum, Sums
 from sordino.federation.post import Field, Letter, refusal
+from sordino.federation.secure.ahead import BESIDE
 from sordino.ledger import Claim
 from sordino.ledger.approval import Approval
 from sordino.ledger.checkpoints import Growth
@@ -72,7 +73,7 @@ class Member:
         self._once = Once(silo, self._outbox, self._handed)
         self._preparing = Preparing(silo.name, folder, dict(data or {}), self._sealing, self._say)
         self._peers = {**(peers or {}), silo.name: silo.key.public}
-        self._one: OneSum | None = None
+        self._sums = Sums()
         self._begun: dict[str, Vector] = {}
         self._joined: dict[str, Joined] = {}
 
@@ -134,6 +135,7 @@ class Member:
         if setup.experiment.homomorphic is not None:
             told["key"] = self._sealing.key.name
         client = setup.plan.clients.index(self.silo.name)
+        self._sums = Sums()
         self._joined = {run: Joined(setup, setting_of(setup), client, fence)}
         self._say(f"joined {run}: epsilon {approval.terms.epsilon:.4g} at delta {approval.terms.delta:g}")
         return Letter("join", told)
@@ -230,22 +232,40 @@ class Member:
         told = _answering(joined, number)
         txid, request = joined.txid(number), letter.content("request")
         if stage == "advertise":
-            if self.silo.ledger.state(txid) is not None:
-                raise PrivacyError.about(f"silo {self.silo.name!r}", "was charged here before", txid=txid)
-            self._one = OneSum(shared(joined.setting), joined.round(number), joined.client, self.silo.key, self._peers)
-        if self._one is None or self._one.txid != txid:
-            raise EngineError.about("site", "is not the sum that it began", txid=txid)
+            self._sums.only(self._fresh(joined, number))
+        one = self._sums.of(txid)
         if stage == "mask":
+            self._sums.only(one)
             told["grant"] = self.silo.grant(joined.request(number)).text
             with self._training(joined, number, letter) as (setting, start, plan):
                 share = partial(shared(setting).share, joined.client, start, plan, self.silo.reservation(txid))
-                content = self._one.masked(request, share)
+                content = one.masked(request, share)
             self._handed.add(txid)
             self.silo.hand_over(txid, hashlib.sha256(content).hexdigest())
             self._say(f"round {number + 1}: charged, masked and handed over")
         else:
-            content = self._one.answer(stage, request)
+            content = one.answer(stage, request)
+        if "beside" in letter.fields:
+            told |= self._beside(joined, number + 1, stage, letter)
         return Letter("sum", told, np.frombuffer(content, np.uint8))
+
+    def _beside(self, joined: Joined, number: int, stage: str, letter: Letter) -> dict[str, Field]:
+        """What it says in a stage of the next round's sum; nothing, if it does not go on there: this sum goes on."""
+        try:
+            other, txid = BESIDE[stage], joined.txid(joined.planned(number))
+            if other == "advertise":
+                self._sums.begin(self._fresh(joined, number))
+            return {"beside": self._sums.of(txid).answer(other, letter.content("beside"))}
+        except (SordinoError, KeyError) as problem:
+            self._say(f"round {number + 1} begins anew: {_told(problem)}")
+            return {}
+
+    def _fresh(self, joined: Joined, number: int) -> OneSum:
+        """A sum with keys that were never used, of a round that was never charged."""
+        txid = joined.txid(number)
+        if self.silo.ledger.state(txid) is not None:
+            raise PrivacyError.about(f"silo {self.silo.name!r}", "was charged here before", txid=txid)
+        return OneSum(shared(joined.setting), joined.round(number), joined.client, self.silo.key, self._peers)
 
     def _update(self, joined: Joined, number: int, letter: Letter) -> Vector:
         with self._training(joined, number, letter) as (setting, start, plan):

@@ -1,4 +1,4 @@
-"""A silo's side of one secure sum: its terms worked out anew, its secrets, and whose keys it believes."""
+"""A silo's side of secure sums: its terms worked out anew, its secrets, whose keys it believes, and what it is in."""
 
 from __future__ import annotations
 
@@ -60,6 +60,31 @@ class OneSum:
         """What it sends in the stage in which it trains and draws its share of the noise."""
         self._share = share
         return self._party.answer("mask", request)
+
+
+class Sums:
+    """The sums that a silo is in: that of the round in progress, and perhaps the next one, which has only begun."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, OneSum] = {}
+
+    def only(self, one: OneSum) -> None:
+        """Forget all others, with their secrets."""
+        self._open = {one.txid: one}
+
+    def begin(self, one: OneSum) -> None:
+        """Take part in one more. What was begun before under its name is forgotten."""
+        self._open[one.txid] = one
+
+    def of(self, txid: str) -> OneSum:
+        """The sum of this name.
+
+        Raises:
+            EngineError: It has begun none: it was restarted, or has joined anew.
+        """
+        if txid not in self._open:
+            raise EngineError.about("site", "is not the sum that it began", txid=txid)
+        return self._open[txid]
 
 
 def _nothing() -> Share:

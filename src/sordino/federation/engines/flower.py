@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from sordino.core.errors import EngineError, SordinoError
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.federation.engines import Announced, Engine, Summing, Together, Work
 from sordino.federation.post import Letter, Post
-from sordino.federation.secure.driving import summed
+from sordino.federation.secure.ahead import Ahead
 from sordino.privacy.permits import Line
 
 if TYPE_CHECKING:
@@ -65,13 +65,17 @@ class Correspondence(Protocol):
         ...
 
     def request(
-        self, plan: RoundPlan, client: int, stage: str, content: bytes, announced: Announced
+        self, plan: RoundPlan, client: int, stage: str, content: bytes, beside: bytes | None, announced: Announced
     ) -> tuple[str, Letter] | None:
-        """As `letter`, for one stage of a secure sum."""
+        """As `letter`, for one stage of a secure sum, and one of the next round's sum beside it."""
         ...
 
-    def content(self, plan: RoundPlan, client: int, answer: Letter) -> bytes:
-        """What an answer says in a stage of a secure sum; raises as `read`."""
+    def content(self, plan: RoundPlan, client: int, answer: Letter) -> tuple[bytes, bytes | None]:
+        """What an answer says in a stage of a secure sum, and in that beside it, if it does; raises as `read`."""
+        ...
+
+    def standing(self) -> object:
+        """Another value once a client has joined anew, and so may have forgotten what it began."""
         ...
 
     def believe(self, client: int, message: bytes, signature: str) -> None:
@@ -99,6 +103,8 @@ class Flower(Engine):
         post: Carries the letters.
         correspondence: What they say.
         timeout: How long a round waits for an answer, in seconds.
+        announced: What a round starts from, as its setting says.
+        ahead: What secure sums have begun for the next round.
     """
 
     example: ClassVar[Mapping[str, Any]] = {}
@@ -106,6 +112,7 @@ class Flower(Engine):
     correspondence: Correspondence
     timeout: float
     announced: Announced | None = None
+    ahead: Ahead = field(default_factory=Ahead)
 
     def seeing(self, announced: Announced) -> Engine:
         return replace(self, announced=announced)
@@ -154,22 +161,29 @@ class Flower(Engine):
         announced, written = self.starting(model), self.correspondence
         silent = dict.fromkeys(sums.terms.members, "cannot be reached")
 
-        def ask(stage: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-            letters = {client: written.request(plan, client, stage, own, announced) for client, own in requests.items()}
+        def ask(
+            stage: str, requests: Mapping[int, bytes], beside: Mapping[int, bytes]
+        ) -> Iterator[tuple[int, bytes, bytes | None]]:
+            letters = {
+                client: written.request(plan, client, stage, own, beside.get(client), announced)
+                for client, own in requests.items()
+            }
             for client, answer in self.asked(letters, silent):
                 try:
-                    content = written.content(plan, client, answer)
+                    content, other = written.content(plan, client, answer)
                 except SordinoError as problem:
                     silent[client] = str(problem)
                     continue
                 silent[client] = f"answered {stage!r} last"
-                yield client, content
+                yield client, content, other
 
         def heard(stage: str, client: int, why: str) -> None:
             silent[client] = f"{stage}: {why}"
 
         try:
-            total, survivors = summed(sums.terms, written.believe, ask, heard)
+            total, survivors = self.ahead.summed(
+                sums.terms, sums.following, written.believe, ask, heard, standing=written.standing()
+            )
         except EngineError as problem:
             why = "; ".join(f"member {client}: {reason}" for client, reason in silent.items())
             raise EngineError(f"{problem}; {why}") from None
