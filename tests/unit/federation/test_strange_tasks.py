@@ -30,8 +30,8 @@ def test_a_site_outlives_a_message_that_its_app_does_not_know(tmp_path, monkeypa
     """
     ending, said, done = threading.Event(), [], []
 
-    def do(address, token, app):
-        del address, token
+    def do(address, token, app, in_hand):
+        del address, token, in_hand
         if not done:
             done.append("strange")
             app(message=strange(), context=None)

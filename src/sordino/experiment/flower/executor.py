@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sordino.experiment.flower.bell import Bell, hung
+from sordino.experiment.flower.in_hand import InHand, answer_for
 from sordino.experiment.flower.waiting import pause
 from sordino.federation.post import Answering
 
@@ -51,7 +52,10 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
     app, there, worked = client_app(answering), True, 0.0
     address = f"127.0.0.1:{port}"
     secret = (folder / SECRET).read_bytes().strip() if (folder / SECRET).exists() else b""
-    client = _client(address, _asking(secret))
+    client, in_hand = _client(address, _asking(secret)), InHand(folder)
+    with contextlib.suppress(httpx.HTTPError):  # there is no node, or it is another one
+        _tried(partial(_answer_for_the_last, address, in_hand, app), say)
+    in_hand.clear()
     with contextlib.closing(client), hung(port) as bell:
         while not ending.is_set():
             try:
@@ -60,7 +64,7 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
                     say("the node is there")
                 there = True
                 if offer.HasField("task") and offer.token:
-                    _tried(partial(do, address, offer.token, app), say)
+                    _tried(partial(do, address, offer.token, app, in_hand), say)
                     worked = time.monotonic()
                     continue
             except httpx.HTTPError as problem:
@@ -84,34 +88,61 @@ def _tried(task: Callable[[], None], say: Callable[[str], None]) -> None:
 
     try:
         task()
-    except httpx.HTTPError:
+    except httpx.TransportError:
         raise  # the node is gone
     except Exception as problem:  # noqa: BLE001 - whatever a coordinator sends
         say(f"a task of the node came to nothing: {type(problem).__name__}")
 
 
-def do(address: str, token: str, app: ClientApp) -> None:
+def _answer_for_the_last(address: str, in_hand: InHand, app: ClientApp) -> None:
+    """Answer for what a process had in hand that was killed here, if its node is still the same."""
+    left = in_hand.left()
+    if left is not None and left.head:
+        with contextlib.closing(_doing(address, left.token)) as client:
+            answer_for(client, left)
+    elif left is not None:  # its message had not come yet, and still waits
+        do(address, left.token, app, in_hand)
+
+
+def do(address: str, token: str, app: ClientApp, in_hand: InHand) -> None:
     """Do one task: its message goes to the app, the app's reply to the node."""
     import httpx
     from flwr.common.constant import SubStatus
-    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+    from flwr.supercore.heartbeat import HeartbeatSender
     from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-    client = _client(
-        address, [RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), RuntimeTokenHttpInterceptor(token)]
-    )
-    alive = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    in_hand.note(token)
+    client = _doing(address, token)
+    alive = HeartbeatSender(partial(_sign_of_life, client))
     alive.start()
     try:
         message, context, _, _ = pull_task_input(client)
+        in_hand.note(token, message)
         push_message(client, app(message=message, context=context), context)
+        in_hand.clear()
         push_task_output(client, context, SubStatus.COMPLETED, "")
     finally:
         with contextlib.suppress(RuntimeError):
             alive.stop()
         with contextlib.suppress(httpx.HTTPError):
             client.close()
+
+
+def _sign_of_life(client: RuntimeHttpClient) -> bool:
+    """Tell the node that somebody is at work. Where it does not want to know, Flower's own would end this process."""
+    import httpx
+    from flwr.proto.runtime_pb2 import SendTaskHeartbeatRequest
+
+    with contextlib.suppress(httpx.HTTPError):
+        client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+    return True
+
+
+def _doing(address: str, token: str) -> RuntimeHttpClient:
+    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+
+    version = RuntimeVersionHttpInterceptor(component_name="flwr-clientapp")
+    return _client(address, [version, RuntimeTokenHttpInterceptor(token)])
 
 
 def _asking(secret: bytes) -> list[Any]:
@@ -130,7 +161,8 @@ def _client(address: str, interceptors: list[Any]) -> RuntimeHttpClient:
     from flwr.supercore.runtime.tracing import RuntimeTracingInterceptor
 
     retry = make_simple_http_retry_invoker()
-    retry.max_tries = 1
+    # A node that has started again does not know the tokens of the last one: Flower's own would end this process then.
+    retry.max_tries, retry.should_giveup = 1, lambda _: True
     return RuntimeHttpClient.from_server_address(
         server_address=address,
         insecure=True,  # loopback of the site's own machine, as Flower's own executor

@@ -8,13 +8,16 @@ of what a federation waits for. And it rings when there is work, so that the sit
 from __future__ import annotations
 
 import argparse
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from sordino.experiment.flower.bell import ring
 from sordino.experiment.flower.waiting import pause
+
+Piece = TypeVar("Piece")
 
 LEAST_S = 0.1
 """The shortest sleep between two questions to the coordinator; the longest is Flower's own."""
@@ -30,6 +33,10 @@ AGAIN_S = 0.05
 """Until a part of a message is asked for again; each further time takes twice as long, up to ten seconds."""
 
 
+PIECE_S = 30.0
+"""How long the site's process may take between two pieces of an answer that it has announced."""
+
+
 class Sleeps:
     """Stands in for the module `time`, of which Flower's node uses `sleep` only."""
 
@@ -38,9 +45,29 @@ class Sleeps:
     ) -> None:
         self._clock, self._sleep = clock, sleep
         self._worked, self._woke = clock() - 60.0, clock()
+        self._late = math.inf
+
+    def pieces(self, contents: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces of an answer, as they come. Flower sleeps until the next one is there, be it for ever.
+
+        Raises:
+            TimeoutError: None came in time: the site's process was killed while it sent them.
+        """
+        coming, end = iter(contents), object()
+        while True:
+            self._late = self._clock() + PIECE_S
+            try:
+                piece: Any = next(coming, end)
+            finally:
+                self._late = math.inf
+            if piece is end:
+                return
+            yield piece
 
     def sleep(self, seconds: float) -> None:
         """Sleep for a part of what is asked, if there was work lately."""
+        if self._clock() > self._late:
+            raise TimeoutError("the site's process sends no more of its answer")
         if seconds < WAITING_FOR_WORK:
             self._sleep(min(seconds, OWN_S))
             self._worked = self._clock()
@@ -61,17 +88,49 @@ def ringing(push: Callable[..., None], port: int) -> Callable[..., None]:
     return rung
 
 
+def sending(push: Callable[..., None], sleeps: Sleeps) -> Callable[..., None]:
+    """The node's way to send the pieces of an answer, which gives up where no more of them come."""
+
+    def sent(contents: Iterable[Any], **given: Any) -> None:
+        push(sleeps.pieces(contents), **given)
+
+    return sent
+
+
+def answering_for_all(state: Any) -> None:
+    """Let a node answer for a process that it gave up, also where that had not asked for its message yet.
+
+    Flower answers for messages that were asked for; any other would be waited for without end.
+
+    Args:
+        state: Flower's class of a node's state.
+    """
+    plain = state._store_error_replies  # noqa: SLF001 - there is no other place for it
+
+    def replies(self: Any, runs: set[int], error: Any) -> None:
+        with self.lock_msg_store:
+            for entry in self.msg_store.values():
+                entry.is_retrieved |= entry.message.metadata.run_id in runs
+            plain(self, runs, error)
+
+    state._store_error_replies = replies  # noqa: SLF001 - as above
+
+
 def main() -> None:
     """Run `flower-supernode` with the arguments of this process."""
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument("--port", type=int, default=0)
     port = options.parse_known_args()[0].port
     node: Any = start_client_internal
-    node.time, node._push_messages = Sleeps(), ringing(node._push_messages, port)  # noqa: SLF001 - see `ringing`
+    node.time = sleeps = Sleeps()
+    node._push_messages = ringing(node._push_messages, port)  # noqa: SLF001 - see `ringing`
+    node.push_object_contents_from_iterable = sending(node.push_object_contents_from_iterable, sleeps)
+    answering_for_all(InMemoryNodeState)
     node.pull_objects = partial(pull_objects, initial_backoff=AGAIN_S)
     flower_supernode()
 
