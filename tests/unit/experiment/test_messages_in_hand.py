@@ -146,7 +146,7 @@ def test_what_was_killed_before_its_message_had_come_does_it_when_it_is_back(sit
     assert reply.has_content()
 
 
-def killed_before(client):
+def killed_before(client, *_):
     raise Killed(client)
 
 
@@ -213,6 +213,24 @@ def test_a_node_answers_for_a_process_that_had_not_asked_for_its_message(site, p
     given_up(site)
     (reply,) = site.replies()
     assert (reply.metadata.reply_to_message_id, reply.has_error()) == (number, True)
+
+
+def test_an_answer_that_waits_to_be_sent_is_not_passed_over(site, plain):
+    """
+    The process was killed between its answer and the end of its task.
+    """
+    from flwr.supernode.runtime import run_clientapp
+
+    number = site.message(Letter("train"))
+    with plain.context() as patched:
+        patched.setattr(run_clientapp, "push_task_output", killed_before)
+        with pytest.raises(Killed):
+            executor.work(site.folder, site.port, lambda letter: letter, threading.Event(), lambda _: None)
+    node.answering_for_all(InMemoryNodeState)
+    for record in site.state.task_token_store.values():
+        record.active_until = now() - timedelta(seconds=1)
+    (reply,) = site.replies()
+    assert (reply.metadata.reply_to_message_id, reply.has_content()) == (number, True)
 
 
 def test_flower_by_itself_would_wait_for_it_without_end(site):

@@ -110,7 +110,8 @@ def answering_for_all(state: Any) -> None:
     def replies(self: Any, runs: set[int], error: Any) -> None:
         with self.lock_msg_store:
             for entry in self.msg_store.values():
-                entry.is_retrieved |= entry.message.metadata.run_id in runs
+                head = entry.message.metadata
+                entry.is_retrieved |= head.run_id in runs and not head.reply_to_message_id
             plain(self, runs, error)
 
     state._store_error_replies = replies  # noqa: SLF001 - as above
