@@ -16,6 +16,7 @@ from sordino.audit.findings import Verdict
 from sordino.core.errors import ConfigError, PrivacyError, VerificationError
 from sordino.data.canaries import craft
 from sordino.data.federation import pooled
+from sordino.experiment import declared as declared_module
 from sordino.experiment.audits.auditing import audit, choice
 from sordino.experiment.audits.opening import open_run
 from sordino.experiment.build import build
@@ -188,8 +189,30 @@ def test_a_coordinator_without_records_asks_its_model_for_the_canaries(apart):
 
 
 def test_mislabelled_canaries_would_copy_what_no_machine_has(apart):
-    with pytest.raises(PrivacyError, match="which no machine has"):
+    with pytest.raises(PrivacyError, match="not every machine has"):
         planned(apart.file, "audit={ canaries=5, kind='mislabelled' }")
+
+
+def test_the_coordinator_may_judge_on_data_of_its_own(apart, monkeypatch):
+    """
+    Public data, opened at the coordinator alone. Then sites train on all that they have, and the census says so.
+    """
+    (apart.root / "public.csv").write_text(HEADER.replace(",hospital", "") + "0.9,0.1,1\n0.1,0.2,0\n" * 5)
+    form = "label='ill', features=['a','b'], ranges={ a=[0,1], b=[0,1] }, classes=['0','1'], public=true"
+    judged = f"evaluation={{ every=1, data={{ table={{ path='{apart.root}/public.csv', {form} }} }} }}"
+    here = {silo: {"path": str(path)} for silo, path in apart.files.items()}
+    counts = {silo: census(read(apart.file, (judged,)), own, silo) for silo, own in here.items()}
+    assert counts == {"east": 50, "north": 60, "south": 70}
+    way = (SEED, judged, *(f"silos.{silo}.records={count}" for silo, count in counts.items()))
+    opened, sound = [], declared_module.test_data
+    monkeypatch.setattr(declared_module, "test_data", lambda *asked: opened.append(1) or sound(*asked))
+    with apart.members() as members:
+        result = apart.run(answers(members), *way)
+    assert (apart.told, len(opened)) == ([], 1)
+    assert result.summary["metrics"]["accuracy"] == 1.0
+    log = [json.loads(line) for line in (result.folder / "rounds.jsonl").read_text().splitlines()]
+    assert all("accuracy" in line["metrics"] for line in log)
+    assert not list(apart.root.glob("silos/*/runs/*/metrics.json"))
 
 
 def test_every_machine_makes_the_same_plan(apart):
@@ -333,7 +356,7 @@ def test_nothing_runs_on_records_that_are_elsewhere(apart, capsys):
         ("audit={canaries=10, silo='west'}", "not a client"),
         ("compare={splits=1}", "compare"),
         ("evaluation.every=1", "evaluation.every"),
-        ("evaluation.data={heart={}}", "evaluation.data"),
+        ("evaluation.data={heart={}}", "same kind"),
         ("partition={natural={min_records=5}}", "partition"),
         ("privacy.unit='user'", "not persons"),
         ("silos.west.epsilon=1.0", "lack `records`"),

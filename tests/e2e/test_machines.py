@@ -10,7 +10,7 @@ import pytest
 from machines import Machines, answers
 from whole_runs import model, planned
 
-from sordino.core.errors import PrivacyError, VerificationError
+from sordino.core.errors import ConfigError, PrivacyError, VerificationError
 from sordino.core.types import Unit
 from sordino.experiment.config import read
 from sordino.experiment.flower.local_grid import run_locally
@@ -87,16 +87,20 @@ def test_a_drawn_cohort_is_paid_for_when_silos_join(machines):
     assert apart.summary["silos_away"] == []
 
 
-@pytest.mark.parametrize(
-    "names_a_file",
-    ["data={ heart = { path = '/etc/passwd' } }", "evaluation={ data = { heart = { path = '/etc/passwd' } } }"],
-)
-def test_an_experiment_names_no_file_of_a_silos_machine(machines, names_a_file):
+def test_an_experiment_names_no_file_of_a_silos_machine(machines):
     """
-    Which files are read is the silo's to say: its settings, or nothing.
+    Which files are read is the silo's to say: its settings, or nothing. Test data are the coordinator's to open.
     """
     with pytest.raises(PrivacyError, match="is named by the experiment, not by the silo"):
-        load(read(machines.file, (names_a_file,)), {}, "cleveland")
+        load(read(machines.file, ("data={ heart = { path = '/etc/passwd' } }",)), {}, "cleveland")
+    named = read(machines.file, ("evaluation={ data = { heart = { path = '/etc/passwd' } } }",))
+    with pytest.raises(ConfigError, match="has no column"):
+        load(named)
+    population = load(named, {}, "cleveland")
+    assert (len(population.test), len(population.test.elsewhere)) == (0, 4)
+    copied = read(machines.file, ("evaluation={ data = { heart = {} } }", "audit={ canaries=5, kind='mislabelled' }"))
+    with pytest.raises(PrivacyError, match="not every machine has"):
+        load(copied, {}, "cleveland")
 
 
 def test_a_ledger_put_back_in_the_middle_of_drawn_cohorts_does_not_start(machines):

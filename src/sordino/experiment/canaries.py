@@ -77,8 +77,8 @@ def planted(
         raise ConfigError.about("audit", "belong to no public group", "drop [groups] or them", canaries=wanted.canaries)
     silo = wanted.silo if wanted.silo is not None else train.names[int(np.argmax(train.sizes))]
     held = None
-    if wanted.kind == "mislabelled" and form is not None:
-        rule = "copies held-out records of all silos, which no machine has"
+    if wanted.kind == "mislabelled" and (form is not None or test.elsewhere):
+        rule = "copies held-out records, which not every machine has"
         raise PrivacyError.about("audit", rule, 'use kind = "random"', kind=wanted.kind)
     if wanted.kind == "mislabelled":
         test, held = set_aside(test, wanted.canaries, wanted.seed)

@@ -20,7 +20,7 @@ from sordino.data.examples import Examples
 from sordino.data.federation import FederatedData
 from sordino.data.split import held_out
 from sordino.experiment.config import Experiment
-from sordino.experiment.reading import read, stand_in, untold
+from sordino.experiment.reading import read, stand_in, test_data, untold
 
 CENSUS = "`sordino silo census FOLDER FILE` says there what is to be declared"
 
@@ -41,7 +41,8 @@ def parts(
         silo: Whose machine this is; None at the coordinator, which has no records.
 
     Returns:
-        A made-up record; the training parts of all silos; the test part of this silo alone.
+        A made-up record; the training parts of all silos; the test part of this silo alone, or the data set that the
+        experiment names to test on, at the coordinator.
 
     Raises:
         ConfigError: Something is not declared, or does not go with declarations.
@@ -67,6 +68,8 @@ def parts(
     if silo is not None:
         rows[silo] = np.flatnonzero(~held)
     train = FederatedData(own, tuple(rows), tuple(rows.values()), frozenset(counts) - {silo})
+    if silo is None and experiment.evaluation.data is not None:
+        return form, train, test_data(experiment, form)
     if silo is None or not held.any():
         return form, train, FederatedData(own, (), (), frozenset(counts))
     return form, train, FederatedData(own, (silo,), (np.flatnonzero(held),))
@@ -103,6 +106,8 @@ def _own(
         rule = f"names another silo than {silo!r} in row {strangers[0]}"
         raise ConfigError.about("data", rule, "keep the silo's own rows only")
     wanted = experiment.evaluation
+    if wanted.data is not None:  # all records are trained on
+        return own, np.zeros(len(own), np.bool_)
     seed = experiment.seed + 1_000_003 * wanted.split
     return own, held_out(own, np.arange(len(own)), wanted.test_fraction, seed)
 
@@ -129,8 +134,7 @@ def _check(experiment: Experiment) -> None:
         "partition": experiment.partition != {"natural": {}},
         "groups": bool(experiment.groups),
         "compare": experiment.compare is not None,
-        "evaluation.data": experiment.evaluation.data is not None,
-        "evaluation.every": bool(experiment.evaluation.every),
+        "evaluation.every": bool(experiment.evaluation.every) and experiment.evaluation.data is None,
     }
     given = [key for key, there in refused.items() if there]
     if given:

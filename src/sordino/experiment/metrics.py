@@ -42,7 +42,7 @@ class Metrics:
 
 def figures(setup: Setup, model: Vector) -> dict[str, Any] | None:
     """What a run's summary says of a model; None at a coordinator, whose sites keep held-out records and figures."""
-    return None if setup.population.elsewhere else metrics(setup, model).to_plain()
+    return None if setup.population.test.elsewhere else metrics(setup, model).to_plain()
 
 
 def metrics(setup: Setup, model: Vector) -> Metrics:

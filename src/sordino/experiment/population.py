@@ -13,7 +13,7 @@ import numpy as np
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.registry import single
 from sordino.core.types import Unit
-from sordino.data import datasets, partitions
+from sordino.data import partitions
 from sordino.data.canaries import Canaries
 from sordino.data.examples import Examples
 from sordino.data.federation import FederatedData
@@ -21,7 +21,7 @@ from sordino.data.split import coin_split, train_test
 from sordino.experiment import declared
 from sordino.experiment.canaries import planted
 from sordino.experiment.config import Experiment
-from sordino.experiment.reading import in_form, read, spec_of, untold
+from sordino.experiment.reading import read, spec_of, test_data, untold
 from sordino.local.models import InputSpec
 
 
@@ -78,10 +78,6 @@ def load(experiment: Experiment, here: Mapping[str, Any] | None = None, silo: st
         ConfigError: The data cannot be read, a client is empty, or there is only one client.
         PrivacyError: This is a silo's machine, and its own data do not fit the experiment.
     """
-    if silo is not None and any("path" in options for options in (experiment.evaluation.data or {}).values()):
-        raise PrivacyError.about(
-            f"silo {silo!r}", "is named by the experiment, not by the silo", "use evaluation.test_fraction", path="…"
-        )
     if declared.given(experiment):
         form, ours, held = declared.parts(experiment, here or {}, silo)
         return _counted(experiment, form, *planted(experiment, ours, held, form))
@@ -105,7 +101,7 @@ def load(experiment: Experiment, here: Mapping[str, Any] | None = None, silo: st
             "silos", f"are not in the data; known: {', '.join(clients.names)}", names=sorted(unknown)
         )
     _check_persons(experiment, clients)
-    train, test, canaries = planted(experiment, *_parts(experiment, clients))
+    train, test, canaries = planted(experiment, *_parts(experiment, clients, silo))
     return _counted(experiment, examples, train, test, canaries)
 
 
@@ -157,25 +153,17 @@ def _check_persons(experiment: Experiment, clients: FederatedData) -> None:
         )
 
 
-def _parts(experiment: Experiment, clients: FederatedData) -> tuple[FederatedData, FederatedData]:
+def _parts(experiment: Experiment, clients: FederatedData, silo: str | None) -> tuple[FederatedData, FederatedData]:
+    """Training and test part. A silo's machine opens no data set that an experiment names to test on."""
     wanted = experiment.evaluation
     if wanted.data is None:
         seed = experiment.seed + 1_000_003 * wanted.split
         if clients.examples.public:
             return train_test(clients, wanted.test_fraction, seed)
         return coin_split(clients, wanted.test_fraction, seed, by_user=experiment.privacy.unit is Unit.USER)
-    name, options = single("evaluation.data", wanted.data)
-    examples = in_form(experiment, datasets.build(name, options, f"evaluation.data.{name}").load())
-    known = clients.examples
-    if (examples.shape, examples.classes, examples.vocabulary) != (known.shape, known.classes, known.vocabulary):
-        raise ConfigError.about(
-            "evaluation.data",
-            f"has records of shape {examples.shape} and {examples.classes} classes, "
-            f"the training data {known.shape} and {known.classes}",
-            "test on data of the same kind",
-            name=name,
-        )
-    return clients, FederatedData(examples, ("test",), (np.arange(len(examples.y)),))
+    if silo is not None:
+        return clients, FederatedData(clients.examples, (), (), frozenset(clients.names))
+    return clients, test_data(experiment, clients.examples)
 
 
 def _units(whole: Population, index: int, unit: Unit) -> int:

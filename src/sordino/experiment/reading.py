@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
+import numpy as np
+
 from sordino.core.errors import ConfigError, PrivacyError
 from sordino.core.registry import single
 from sordino.data import datasets
 from sordino.data.examples import Examples
+from sordino.data.federation import FederatedData
 from sordino.data.pretrained import located
 from sordino.data.texts import Texts
 from sordino.data.tokenise import encode
@@ -44,6 +47,29 @@ def stand_in(experiment: Experiment) -> Examples:
     if not hasattr(dataset, "stand_in"):
         raise ConfigError.about("silos", f"are known from the data of {name!r}, which everybody has", "drop records")
     return in_form(experiment, dataset.stand_in())
+
+
+def test_data(experiment: Experiment, known: Examples) -> FederatedData:
+    """The data set that an experiment names to test on, as one client.
+
+    Args:
+        experiment: What is wanted.
+        known: Records to train on, whose form it must have.
+
+    Raises:
+        ConfigError: It cannot be read, or has another form.
+    """
+    name, options = single("evaluation.data", experiment.evaluation.data or {})
+    examples = in_form(experiment, datasets.build(name, options, f"evaluation.data.{name}").load())
+    if (examples.shape, examples.classes, examples.vocabulary) != (known.shape, known.classes, known.vocabulary):
+        raise ConfigError.about(
+            "evaluation.data",
+            f"has records of shape {examples.shape} and {examples.classes} classes, "
+            f"the training data {known.shape} and {known.classes}",
+            "test on data of the same kind",
+            name=name,
+        )
+    return FederatedData(examples, ("test",), (np.arange(len(examples.y)),))
 
 
 @contextmanager

@@ -134,7 +134,7 @@ def run(
         summary |= _claimed(plan, summary["silos"], claims)
         summary |= {"metrics": figures(built.setup, model), "run_folder": str(folder.path)}
         summary |= {"released_metrics": None if released is None else released.to_plain()}
-        if population.spec.per_position and not population.elsewhere:  # what the pretrained base could do before
+        if population.spec.per_position and not population.test.elsewhere:  # what the pretrained base could do before
             summary |= {"metrics_at_start": metrics(built.setup, built.start).to_plain()}
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
         summary |= adapter.exported(built.setup, model, folder)

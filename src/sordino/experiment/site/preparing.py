@@ -11,7 +11,7 @@ from typing import Any
 from sordino.audit.sensor.start import require
 from sordino.core import tables
 from sordino.core.errors import PrivacyError
-from sordino.experiment import declared
+from sordino.experiment import config, declared
 from sordino.experiment.approval import terms_of
 from sordino.experiment.audits import sensor
 from sordino.experiment.build import build
@@ -57,7 +57,9 @@ class Preparing:
         if (experiment.data, experiment.model) != (terms.data, terms.model):
             raise self._another(terms)
         if declared.given(experiment):
-            self._compare(make_plan(experiment, load(experiment)), terms)
+            # The coordinator's test data have no part in the plan, and their file is not opened here.
+            nobody = load(config.changed(experiment, evaluation__data=None, evaluation__every=0))
+            self._compare(make_plan(experiment, nobody), terms)
         population = self._counted(experiment) if declared.given(experiment) else load(experiment, self.data, self.name)
         plan = make_plan(experiment, population)
         self._compare(plan, terms)
