@@ -155,6 +155,28 @@ def test_a_silo_that_stays_away_is_said(hospitals, draws):
     hospitals.hold(plan.run, draws, away=("east",))
 
 
+def test_a_silo_that_is_away_at_the_end_is_waited_for(hospitals, draws):
+    """
+    It comes back, counts as spent what was charged without it, and all ledgers agree.
+    """
+    plan, _ = planned(hospitals.file)
+    knocks = []
+
+    def gone(letter, answering):
+        if knocks or trains(letter):
+            knocks.append(letter.action)
+        return answering(letter) if not knocks or knocks.count("hello") > 3 else None
+
+    with hospitals.sites() as sites:
+        result = hospitals.run(Lines(sites, {"east": gone}), wait=30.0)
+    assert "waits up to 30 s for east, to compare ledgers" in hospitals.told
+    assert result.summary["silos_away"] == []
+    states = hospitals.states(plan.run)
+    assert states.pop("east") == ["0 committed", "1 forfeited", "2 forfeited"]
+    assert set(map(tuple, states.values())) == {tuple(ROUNDS)}
+    hospitals.hold(plan.run, draws)
+
+
 def test_too_few_stop_the_run_and_the_same_command_goes_on(hospitals, draws):
     """
     Nothing of the round is lost: who had answered sends the same again; then a smaller minimum goes on without one.

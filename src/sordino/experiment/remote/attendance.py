@@ -150,6 +150,15 @@ class Attendance:
                     Grant.parse(text).check_signature(self.roll.keys[silo])
                     ledger.consent(txid, account, text)
 
+    def _in_the_end(self, silos: Iterable[str]) -> dict[str, Greeting]:
+        """Whoever is there, or comes back in time: its ledger has to know all that was charged without it."""
+        found = self._greet(silos, self.roll.timeout)
+        missing = sorted(set(silos) - found.keys())
+        if missing and self.roll.wait:
+            self.tell(f"waits up to {self.roll.wait:g} s for {', '.join(missing)}, to compare ledgers")
+            found |= self.roll.gather(missing, self.terms.run, self.terms.origin, wait=self.roll.wait, least=0)
+        return found
+
     def agree(self, claims: tuple[Claim, ...], model: Vector) -> tuple[str, ...]:
         """End the run at the silos: they compare claims, keep the last checkpoint, and get the model.
 
@@ -160,7 +169,7 @@ class Attendance:
             VerificationError: A silo's ledger tells of another guarantee.
         """
         asked = [silo for silo in self.terms.clients if silo not in self.refused]
-        self._enter(self._greet(asked, self.roll.timeout))  # some may have restarted since they answered
+        self._enter(self._in_the_end(asked))  # some may have restarted since they answered
         seen = self._greet(self.fences, self.roll.timeout)
         growths = {silo: self.own.ledger.growth(greeting.seen) for silo, greeting in seen.items()}
         letters = {silo: Letter("leave", {**self.addressed(silo), **shown(g)}, model) for silo, g in growths.items()}

@@ -43,6 +43,7 @@ class Roll:
         keys: Every site's public key, by its name.
         timeout: How long to wait for an answer that costs no training, in seconds.
         patience: For one that may cost as much, such as loading a model, or judging it.
+        wait: How long to wait at the end of a run for sites that are away, in seconds.
         addresses: Where each site was found.
         unheard: Why what came from an address was not believed, for whoever looks for a site that is missing.
     """
@@ -51,6 +52,7 @@ class Roll:
     keys: Mapping[str, VerifyKey]
     timeout: float = 60.0
     patience: float = 3600.0
+    wait: float = 0.0
     addresses: dict[str, str] = field(default_factory=dict)
     unheard: dict[str, str] = field(default_factory=dict)
 
