@@ -16,7 +16,7 @@ OF_THE_NODE = ("site.toml", "ca.pem", "node.key", "trusted.yaml", "superexec.sec
 
 _START = """\
 #!/bin/sh
-# Starts what runs in this folder and stays in front; a signal ends it.
+# Starts what runs in this folder and stays in front; a signal ends it, and it ends with the first of its parts.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 {commands}"""
@@ -75,8 +75,9 @@ def write_site(folder: Path, name: str, *, trainer: bool) -> None:
         name: The site's.
         trainer: Whether a trainer of its own runs beside the node.
     """
-    both = "node= trainer=\ntrap 'kill $node $trainer 2>/dev/null; wait' EXIT\ntrap 'exit 143' INT TERM\n"
-    both += 'sordino silo serve "$here" &\ntrainer=$!\nsordino deploy serve "$here" &\nnode=$!\nwait "$node"\n'
+    both = "node= trainer=\ntrap 'kill $node $trainer 2>/dev/null || :; wait' EXIT\ntrap 'exit 143' INT TERM\n"
+    both += 'sordino silo serve "$here" &\ntrainer=$!\nsordino deploy serve "$here" &\nnode=$!\n'
+    both += 'while kill -0 "$node" && kill -0 "$trainer"; do sleep 1 & wait $!; done 2>/dev/null\nexit 1\n'
     _script(folder, both if trainer else 'exec sordino deploy serve "$here"\n')
     home = f"/etc/sordino/{name}"
     # The node talks to the outside and never sees the data, the ledger or the silo's key: another user's, mode 0600.

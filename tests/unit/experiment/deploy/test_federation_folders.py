@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import os
 import shutil
+import signal
 import ssl
 import subprocess
 import time
@@ -178,7 +179,9 @@ def test_a_unit_starts_what_a_script_starts(folder):
     assert not (folder / "sites/south/sordino-trainer.service").exists()
 
 
-def test_a_script_starts_both_and_ends_both(folder, tmp_path):
+@pytest.fixture
+def script(folder, tmp_path):
+    """A site's script with a stand-in for `sordino`, and what that was asked to do, by number of the process."""
     programs, log = tmp_path / "bin", tmp_path / "log"
     programs.mkdir()
     (programs / "sordino").write_text(f'#!/bin/sh\necho "$$ $*" >> {log}\nexec sleep 60\n', encoding="utf-8")
@@ -189,14 +192,35 @@ def test_a_script_starts_both_and_ends_both(folder, tmp_path):
         while not log.exists() or len(log.read_text().splitlines()) < 2:
             assert time.monotonic() < end
             time.sleep(0.02)
+        lines = [line.split(" ", 1) for line in log.read_text().splitlines()]
+        yield script, {words: int(pid) for pid, words in lines}
         script.terminate()
-        assert script.wait(10) == 143
-    lines = [line.split(" ", 1) for line in log.read_text().splitlines()]
-    north = folder / "sites/north"
-    assert sorted(words for _, words in lines) == [f"deploy serve {north}", f"silo serve {north}"]
-    for pid, _ in lines:
+
+
+def nothing_is_left(pids):
+    for pid in pids:
         with pytest.raises(ProcessLookupError):
-            os.kill(int(pid), 0)
+            os.kill(pid, 0)
+
+
+def test_a_script_starts_both_and_ends_both(folder, script):
+    running, started = script
+    north = folder / "sites/north"
+    assert set(started) == {f"deploy serve {north}", f"silo serve {north}"}
+    running.terminate()
+    assert running.wait(10) == 143
+    nothing_is_left(started.values())
+
+
+@pytest.mark.parametrize("part", ["deploy serve", "silo serve"])
+def test_a_script_ends_with_the_first_of_its_parts(script, part):
+    """
+    A site is not left with half of its processes, which nobody would notice.
+    """
+    running, started = script
+    os.kill(next(pid for words, pid in started.items() if words.startswith(part)), signal.SIGKILL)
+    assert running.wait(10) == 1
+    nothing_is_left(started.values())
 
 
 def test_sites_share_one_key_if_asked_for_and_the_coordinator_has_none(tmp_path):
