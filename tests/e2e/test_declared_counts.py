@@ -14,6 +14,7 @@ from whole_runs import model, one_line, planned, sordino
 
 from sordino.audit.findings import Verdict
 from sordino.core.errors import ConfigError, PrivacyError, VerificationError
+from sordino.core.types import Unit
 from sordino.data.canaries import craft
 from sordino.data.federation import pooled
 from sordino.experiment import declared as declared_module
@@ -74,7 +75,7 @@ class Apart(Machines):
         with ExitStack() as stack:
             yield {
                 name: Member(stack.enter_context(open_silo(folder)), folder, data={"path": str(self.files[name])})
-                for name, folder in ((name, self.root / "silos" / name) for name in self.silos)
+                for name, folder in ((name, self.at(name)) for name in self.silos)
             }
 
 
@@ -98,7 +99,7 @@ def files(tmp_path):
 @pytest.fixture
 def apart(tmp_path, files):
     experiment = read(declared(tmp_path, {}))
-    counts = {silo: census(experiment, {"path": str(path)}, silo) for silo, path in files.items()}
+    counts = {silo: census(experiment, {"path": str(path)}, silo).records for silo, path in files.items()}
     machines = Apart.enrolled(declared(tmp_path, dict(reversed(counts.items()))), SILOS, test=True)
     machines.files = files
     return machines
@@ -201,7 +202,7 @@ def test_the_coordinator_may_judge_on_data_of_its_own(apart, monkeypatch):
     form = "label='ill', features=['a','b'], ranges={ a=[0,1], b=[0,1] }, classes=['0','1'], public=true"
     judged = f"evaluation={{ every=1, data={{ table={{ path='{apart.root}/public.csv', {form} }} }} }}"
     here = {silo: {"path": str(path)} for silo, path in apart.files.items()}
-    counts = {silo: census(read(apart.file, (judged,)), own, silo) for silo, own in here.items()}
+    counts = {silo: census(read(apart.file, (judged,)), own, silo).records for silo, own in here.items()}
     assert counts == {"east": 50, "north": 60, "south": 70}
     way = (SEED, judged, *(f"silos.{silo}.records={count}" for silo, count in counts.items()))
     opened, sound = [], declared_module.test_data
@@ -213,6 +214,55 @@ def test_the_coordinator_may_judge_on_data_of_its_own(apart, monkeypatch):
     log = [json.loads(line) for line in (result.folder / "rounds.jsonl").read_text().splitlines()]
     assert all("accuracy" in line["metrics"] for line in log)
     assert not list(apart.root.glob("silos/*/runs/*/metrics.json"))
+
+
+def with_persons(text: str) -> str:
+    """The rows with a last column of persons, who have two records each."""
+    head, *rows = text.splitlines()
+    return "\n".join([f"{head},who", *(f"{row},{row.rpartition(',')[2]} {i // 2}" for i, row in enumerate(rows)), ""])
+
+
+def test_persons_of_files_apart_are_those_of_one_file(apart, whole, capsys):
+    """
+    Where persons are protected, their number is declared, too: it sets weights and price. A person has one coin.
+    """
+    for file in apart.files.values():
+        file.write_text(with_persons(file.read_text()))
+    (apart.root / "all.csv").write_text(
+        HEADER.strip()
+        + ",who\n"
+        + "".join("".join(apart.files[silo].read_text().splitlines(keepends=True)[1:]) for silo in SILOS)
+    )
+    noise = "privacy={ unit='user', noise_multiplier=3.0, delta=1e-5, silos_per_person=1 }"
+    people = (noise, "data.table.user='who'", *CARRIED)
+    sizes = {
+        silo: census(read(apart.file, people[:2]), {"path": str(path)}, silo) for silo, path in apart.files.items()
+    }
+    assert all(size.records == 2 * size.persons for size in sizes.values())
+    way = (
+        *people,
+        *(f"silos.{silo}.{k}={getattr(size, k)}" for silo, size in sizes.items() for k in ("records", "persons")),
+    )
+    machines = Apart.enrolled(apart.file, SILOS, unit=Unit.USER, test=True, epsilon=100.0, folder="persons")
+    machines.files = apart.files
+    (plan, nobody), (_, here) = planned(apart.file, *way), planned(whole, *people)
+    assert nobody.units == here.units
+    assert nobody.units == tuple(sizes[silo].persons + 20 * (silo == "north") for silo in SILOS)
+    one_less = f"silos.south.persons={sizes['south'].persons - 1}"
+    with machines.members() as members, pytest.raises(PrivacyError, match="number of records or persons"):
+        machines.run(answers(members), *way, one_less)
+    home = apart.root / "persons" / "south"
+    (home / "site.toml").write_text(f"data = '{apart.files['south']}'\n")
+    settings = [each for override in (*way, one_less) for each in ("--set", override)]
+    _, out, error = sordino(capsys, "silo", "census", home, apart.file, *settings)
+    assert out == f"[silos.south]\nrecords = {sizes['south'].records}\npersons = {sizes['south'].persons}\n"
+    assert f"declares {sizes['south'].persons - 1} persons, and the silo has {sizes['south'].persons}" in error
+    alone = run(plan, here, "", apart.root / "alone")
+    with machines.members() as members:
+        result = machines.run(answers(members), *way)
+    assert machines.told == []
+    assert np.array_equal(model(result), model(alone))
+    assert result.summary["released_metrics"] == alone.summary["released_metrics"]
 
 
 def test_every_machine_makes_the_same_plan(apart):
@@ -252,7 +302,7 @@ def test_a_silo_with_another_number_does_not_join(apart):
     for changed in (text + "0.111111,0.222222,0,north\n" * 5, text.replace(text.splitlines()[1] + "\n", "", 1)):
         apart.files["north"].write_text(changed)
         (apart.root / "silos" / "north" / "census.wanted").unlink(missing_ok=True)  # as `silo census` does
-        now = census(read(apart.file), {"path": str(apart.files["north"])}, "north")
+        now = census(read(apart.file), {"path": str(apart.files["north"])}, "north").records
         assert now != count
         with apart.members() as members, pytest.raises(PrivacyError, match="another number of records") as refused:
             apart.run(answers(members), SEED)
@@ -305,9 +355,10 @@ def test_census_prints_what_is_to_be_declared(apart, capsys):
     code, out, error = sordino(capsys, "silo", "census", home, draft)
     assert (code, out, error) == (0, f"[silos.east]\nrecords = {count}\n", "")
     code, out, error = sordino(capsys, "silo", "census", home, draft, "--set", "silos.east.records=7", "--json")
-    assert json.loads(out) == {"silo": "east", "records": count, "declared": 7}
+    told = {"silo": "east", "records": count, "declared": 7, "persons": None, "declared_persons": None}
+    assert json.loads(out) == told
     code, _, error = sordino(capsys, "silo", "census", home, draft, "--set", "silos.east.records=7")
-    assert f"declares 7, and the silo has {count}" in error
+    assert f"declares 7 records, and the silo has {count}" in error
 
 
 def test_a_silo_reads_no_file_but_its_own(apart):
@@ -358,7 +409,8 @@ def test_nothing_runs_on_records_that_are_elsewhere(apart, capsys):
         ("evaluation.every=1", "evaluation.every"),
         ("evaluation.data={heart={}}", "same kind"),
         ("partition={natural={min_records=5}}", "partition"),
-        ("privacy.unit='user'", "not persons"),
+        ("privacy.unit='user'", "lack `persons`"),
+        ("silos.east.persons=3", "not protected"),
         ("silos.west.epsilon=1.0", "lack `records`"),
         ("silos.west.records=0", "records"),
         ("data.table.path='all.csv'", "site.toml"),
@@ -386,7 +438,7 @@ def test_texts_too(tmp_path, tiny_tokenizer_folder):
     notes = tmp_path / "notes.csv"
     notes.write_text("note,ill\n" + "".join(f"patient {i} rests,{i % 2}\n" for i in range(30)), encoding="utf-8")
     file.write_text(f"{head}{text}{model}{tail}", encoding="utf-8")
-    count = census(read(file), {"path": str(notes)}, "north")
+    count = census(read(file), {"path": str(notes)}, "north").records
     file.write_text(f"{file.read_text()}[silos.north]\nrecords={count}\n[silos.south]\nrecords=9\n", encoding="utf-8")
     nobody, north = load(read(file)), load(read(file), {"path": str(notes)}, "north")
     assert nobody.spec == north.spec

@@ -109,7 +109,7 @@ def census(folder: Path, file: Path, overrides: tuple[str, ...], *, as_json: boo
     Examples:
       sordino silo census /etc/sordino/north heart.toml
     """  # noqa: D301 - \b is click's mark: keep the lines that follow
-    from sordino.experiment.config import read
+    from sordino.experiment.config import SiloTable, read
     from sordino.experiment.declared import census as counted
     from sordino.experiment.site.preparing import CENSUS_WANTED
     from sordino.experiment.site.serving import read_site
@@ -118,14 +118,18 @@ def census(folder: Path, file: Path, overrides: tuple[str, ...], *, as_json: boo
 
     experiment, name = read(file, overrides), read_rules(folder / FILE).name
     (folder / CENSUS_WANTED).unlink(missing_ok=True)  # its own people look
-    records = counted(experiment, read_site(folder).here, name)
-    before = experiment.silos[name].records if name in experiment.silos else None
+    found, before = counted(experiment, read_site(folder).here, name), experiment.silos.get(name, SiloTable())
     if as_json:
-        echo_json({"silo": name, "records": records, "declared": before})
+        persons = {"persons": found.persons, "declared_persons": before.persons}
+        echo_json({"silo": name, "records": found.records, "declared": before.records, **persons})
         return
-    click.echo(f"[silos.{name}]\nrecords = {records}")
-    if before not in (None, records):
-        click.echo(f"the experiment declares {before}, and the silo has {records}", err=True)
+    click.echo(f"[silos.{name}]\nrecords = {found.records}")
+    if found.persons is not None:
+        click.echo(f"persons = {found.persons}")
+    for what in ("records", "persons"):
+        has, declares = getattr(found, what), getattr(before, what)
+        if declares not in (None, has):
+            click.echo(f"the experiment declares {declares} {what}, and the silo has {has}", err=True)
 
 
 @command.command("serve")

@@ -88,14 +88,19 @@ class SiloTable:
     Args:
         epsilon: Its limit.
         records: How many records it trains on, public by declaration: given for all silos of the run, or for none.
+        persons: Of how many persons they are, where persons are protected; as `records`.
     """
 
     epsilon: float | None = None
     records: int | None = None
+    persons: int | None = None
 
     def __post_init__(self) -> None:
-        if self.records is not None:
-            checks.count("silos", records=self.records)
+        for name in ("records", "persons"):
+            if getattr(self, name) is not None:
+                checks.count("silos", **{name: getattr(self, name)})
+        if self.persons is not None and self.records is None:
+            raise ConfigError.about("silos", "goes with records", "declare both", persons=self.persons)
         if self.epsilon is not None:
             checks.sensible("silos", epsilon=self.epsilon)
 

@@ -19,7 +19,7 @@ from sordino.core.types import Unit
 from sordino.data.examples import Examples
 from sordino.data.federation import FederatedData
 from sordino.data.split import held_out
-from sordino.experiment.config import Experiment
+from sordino.experiment.config import Experiment, SiloTable
 from sordino.experiment.reading import read, stand_in, test_data, untold
 
 CENSUS = "`sordino silo census FOLDER FILE` says there what is to be declared"
@@ -59,9 +59,12 @@ def parts(
             raise PrivacyError.about(f"silo {silo!r}", "has no part in this experiment", silos=sorted(counts))
         with untold(silo):
             own, held = _own(experiment, here, silo, form)
-        if np.count_nonzero(~held) != counts[silo]:
+            counted = _sizes(experiment, own, held)
+        told = experiment.silos[silo]
+        if (counted.records, counted.persons) != (told.records, told.persons):
+            what = "records" if told.persons is None else "records or persons"
             raise PrivacyError.about(
-                f"silo {silo!r}", "trains on another number of records than is declared", CENSUS, records=counts[silo]
+                f"silo {silo!r}", f"trains on another number of {what} than is declared", CENSUS, records=told.records
             )
     # Past the last record, in no memory: whoever reads there fails.
     rows = {name: np.broadcast_to(np.int64(len(own)), (count,)) for name, count in counts.items()}
@@ -75,8 +78,8 @@ def parts(
     return form, train, FederatedData(own, (silo,), (np.flatnonzero(held),))
 
 
-def census(experiment: Experiment, here: Mapping[str, Any], silo: str) -> int:
-    """How many records a silo's own file gives to the training: what is to be declared for it.
+def census(experiment: Experiment, here: Mapping[str, Any], silo: str) -> SiloTable:
+    """How many records a silo's own file gives to the training, and of how many persons: what is to be declared for it.
 
     Args:
         experiment: As written; whether it declares numbers yet does not matter.
@@ -86,8 +89,17 @@ def census(experiment: Experiment, here: Mapping[str, Any], silo: str) -> int:
     Raises:
         ConfigError: The file cannot be read, or is not of the declared form. The message may quote it.
     """
-    _, held = _own(experiment, here, silo, stand_in(experiment))
-    return int(np.count_nonzero(~held))
+    return _sizes(experiment, *_own(experiment, here, silo, stand_in(experiment)))
+
+
+def _sizes(experiment: Experiment, own: Examples, held: NDArray[np.bool_]) -> SiloTable:
+    """What a silo's training part counts."""
+    records = int(np.count_nonzero(~held))
+    if experiment.privacy.unit is not Unit.USER:
+        return SiloTable(records=records)
+    if own.user is None:
+        raise ConfigError.about("privacy", "needs a column that names the person", "set data.*.user", unit="user")
+    return SiloTable(records=records, persons=len(np.unique(own.user[~held])))
 
 
 def _own(
@@ -108,8 +120,8 @@ def _own(
     wanted = experiment.evaluation
     if wanted.data is not None:  # all records are trained on
         return own, np.zeros(len(own), np.bool_)
-    seed = experiment.seed + 1_000_003 * wanted.split
-    return own, held_out(own, np.arange(len(own)), wanted.test_fraction, seed)
+    seed, by_user = experiment.seed + 1_000_003 * wanted.split, experiment.privacy.unit is Unit.USER
+    return own, held_out(own, np.arange(len(own)), wanted.test_fraction, seed, by_user=by_user)
 
 
 def _counts(experiment: Experiment) -> dict[str, int]:
@@ -122,17 +134,21 @@ def _check(experiment: Experiment) -> None:
     missing = sorted(name for name, silo in experiment.silos.items() if silo.records is None)
     if missing:
         raise ConfigError.about("silos", "lack `records`, which others declare", CENSUS, names=missing)
+    people = experiment.privacy.unit is Unit.USER
+    unlike = sorted(name for name, silo in experiment.silos.items() if (silo.persons is not None) != people)
+    if unlike:
+        rule = "lack `persons`, which are protected" if people else "declare `persons`, which are not protected"
+        raise ConfigError.about("silos", rule, CENSUS, names=unlike)
     if len(experiment.silos) < 2:
         raise ConfigError.about("silos", "is too few for a federation", "declare two or more", silos=1)
     _, options = single("data", experiment.data)
     for key, remedy in (("path", "set `data` in each site's site.toml"), ("public", "load it everywhere")):
         if options.get(key):
             raise ConfigError.about("data", "does not go with declared numbers of records", remedy, **{key: "…"})
-    if experiment.privacy.unit is Unit.USER:
-        raise ConfigError.about("silos", "declare records, not persons", "use unit = 'record' or 'client'", unit="user")
     refused = {
         "partition": experiment.partition != {"natural": {}},
         "groups": bool(experiment.groups),
+        "local.records_per_person": experiment.local.records_per_person is not None,
         "compare": experiment.compare is not None,
         "evaluation.every": bool(experiment.evaluation.every) and experiment.evaluation.data is None,
     }

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -122,8 +122,7 @@ def _counted(
         source=known.source,
         canaries=canaries,
     )
-    unit = experiment.privacy.unit
-    return replace(whole, units=tuple(_units(whole, i, unit) for i in range(len(whole))))
+    return replace(whole, units=tuple(_units(experiment, whole, i) for i in range(len(whole))))
 
 
 def require_public(population: Population) -> None:
@@ -166,12 +165,20 @@ def _parts(experiment: Experiment, clients: FederatedData, silo: str | None) -> 
     return clients, test_data(experiment, clients.examples)
 
 
-def _units(whole: Population, index: int, unit: Unit) -> int:
+def _units(experiment: Experiment, whole: Population, index: int) -> int:
+    unit, name = experiment.privacy.unit, whole.names[index]
     if unit is Unit.CLIENT:
         return 1
     if unit is Unit.RECORD:
         return whole.train.sizes[index] + whole.surplus(index)
+    if name in whole.elsewhere:
+        return cast("int", experiment.silos[name].persons) + _expected(whole, name)
     user = whole.train.silo(index).user
     if user is None:
         raise ConfigError.about("privacy", "needs a column that names the person", "set data.*.user", unit="user")
     return len(np.unique(user)) + whole.surplus(index)
+
+
+def _expected(whole: Population, name: str) -> int:
+    """Canaries that a silo elsewhere has, as far as anybody may know."""
+    return whole.canaries.expected if whole.canaries is not None and whole.canaries.silo == name else 0

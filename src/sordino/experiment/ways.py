@@ -61,6 +61,7 @@ def ways(
         experiment.privacy.unit is not Unit.USER
         or pricing.adjacency is Adjacency.REPLACE_ONE
         or experiment.local.method != "gradient"
+        or population.elsewhere  # who has how many records is not known
     ):
         return None
     if not any(a.epsilon for a in charged):
