@@ -3,8 +3,8 @@
     python benchmarks/faults.py [--kills 20] [--seed 0] [--json]
 
 Four sites of the heart data and their coordinator, TLS and node keys on loopback, noise seeded. Each repetition is a
-run of its own with one kill; three of four fall while a site has a message in hand. `deploy up --local` starts again
-what was killed; when all of it is back, the same command is given until it ends.
+run of its own with one kill; three of four fall while a site has a message in hand, or soon after. `deploy up --local`
+starts again what was killed; when all of it is back, the same command is given until it ends.
 
 Then it is checked (`faults_checks.py`) that nothing left a process without being committed there, byte for byte, that
 nothing left in two versions, that no ledger is over a limit, that all five agree, and that model and claims are those
@@ -117,7 +117,7 @@ def moment(fed: Path, first: subprocess.Popen[bytes], site: str, random: np.rand
     if random.random() < 0.25:
         time.sleep(after := float(random.uniform(1.0, 25.0)))
         return f"after {after:.1f} s"
-    number, late, before = int(random.integers(ROUNDS)), float(random.uniform(0.0, 0.4)), time.time()
+    number, late, before = int(random.integers(ROUNDS)), float(random.uniform(0.0, 0.7)), time.time()
     while first.poll() is None:
         asked = [line for line in crossed(fed.parent / "witness") if line.by == site and line.at > before]
         if any(line.way == "got" and line.round >= number for line in asked):

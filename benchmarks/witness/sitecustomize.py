@@ -2,6 +2,7 @@
 
 A line for each letter of a round with a vector in it, in a file of its own process: what a coordinator sends and gets,
 and what a site gets and sends. It is written before the letter leaves, so that a kill can hide nothing that was sent.
+And a site pauses before it reads such a letter, and before its answer leaves: moments in which it may be killed.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+PAUSE_S = 0.3
 
-def watch(name: str, folder: Path) -> None:
-    """Stand between the letters of this process and Flower's messages."""
+
+def watch(name: str, folder: Path, pause_s: float = 0.0) -> None:
+    """Stand between the letters of this process and Flower's messages, and pause at each."""
     from sordino.federation.engines import flower
 
     place = folder / f"{name}-{os.getpid()}-{time.monotonic_ns()}.jsonl"
@@ -29,6 +32,7 @@ def watch(name: str, folder: Path) -> None:
         line = {"by": name, "way": way, "sha256": hashlib.sha256(letter.vector.tobytes()).hexdigest(), **fields}
         with place.open("a") as file:
             file.write(json.dumps({**line, "at": time.time()}) + "\n")
+        time.sleep(pause_s)
 
     got, sent, replied = flower.letter_of, flower.message_of, flower.reply_of
 
@@ -54,6 +58,6 @@ def watch(name: str, folder: Path) -> None:
 if "SORDINO_WITNESS" in os.environ:
     words = sys.orig_argv
     if "serve" in words and "silo" in words:
-        watch(Path(words[-1]).name, Path(os.environ["SORDINO_WITNESS"]))
+        watch(Path(words[-1]).name, Path(os.environ["SORDINO_WITNESS"]), PAUSE_S)
     elif "run" in words and "--federation" in words:
         watch("coordinator", Path(os.environ["SORDINO_WITNESS"]))
