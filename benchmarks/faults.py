@@ -14,6 +14,7 @@ of the same plan undisturbed: in one process, where silos are silent whose updat
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -132,7 +133,7 @@ def repetition(fed: Path, number: int, victim: str, random: np.random.Generator)
     site = SITES[number % len(SITES)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "env": watched(fed.parent)}
     begun, tries = time.monotonic(), 1
-    with subprocess.Popen(command(fed, number), **quiet) as first:
+    with subprocess.Popen(command(fed, number), **quiet) as first, ended(first):
         when = moment(fed, first, site, random)
         late = first.poll() is not None
         for name in victims(victim, site):
@@ -150,6 +151,16 @@ def repetition(fed: Path, number: int, victim: str, random: np.random.Generator)
     told = {"victim": victim, "site": site, "when": when, "too_late": late, "commands": tries, "seconds": took}
     told |= {"back_s": back(fed), "words": [line for text in words for line in text.splitlines()]}
     return told | {"problems": [] if code == 0 else ["it did not end"], **outcome(fed, number)}
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leave no command behind where the study is interrupted."""
+    try:
+        yield
+    except BaseException:
+        process.kill()
+        raise
 
 
 def outcome(fed: Path, number: int) -> dict[str, Any]:
