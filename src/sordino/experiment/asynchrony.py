@@ -18,6 +18,7 @@ from sordino.experiment import accounts as paying
 from sordino.experiment.config import FIT, Experiment
 from sordino.federation.engines import Engine
 from sordino.federation.engines.delayed import Delayed
+from sordino.federation.engines.first_come import FirstCome, Pace
 from sordino.federation.engines.flower import Flower
 from sordino.federation.engines.overlapping import Coming, Overlapping
 from sordino.federation.pipeline import Pipeline
@@ -46,6 +47,7 @@ def check(experiment: Experiment, population: Population) -> None:
     """
     if schedule(experiment) is None:
         return
+    _check_first_come(experiment, len(population))
     if experiment.rounds == FIT:
         raise ConfigError.about("experiment", "cannot be found for asynchronous rounds", "give a number", rounds=FIT)
     if experiment.privacy.noise_at is NoiseAt.SUM:
@@ -71,6 +73,39 @@ def check(experiment: Experiment, population: Population) -> None:
     _check_adapter(experiment, population)
 
 
+def _check_first_come(experiment: Experiment, population: int) -> None:
+    sampler = schedule(experiment)
+    if sampler is None or sampler.arrivals == "schedule":
+        return
+    if experiment.privacy.noise_at is not NoiseAt.SILO or experiment.privacy.non_private:
+        raise PrivacyError.about(
+            "sampling.buffered",
+            "lets the time that a client takes decide who shares its sum, and so its records move more than its update",
+            'use noise_at = "silo", or a schedule',
+            arrivals="first_come",
+        )
+    sure = population // sampler.size * sampler.per_client
+    if experiment.rounds != FIT and experiment.count > sure:
+        raise ConfigError.about(
+            "sampling.buffered",
+            f"may fill only {sure} buffers of {sampler.size}, if some clients are always first: "
+            f"there are {experiment.count} rounds",
+            "raise it, or have fewer rounds or smaller buffers",
+            per_client=sampler.per_client,
+        )
+
+
+def first_come(experiment: Experiment) -> bool:
+    """Whether, on machines of their own, whoever is done makes a round."""
+    sampler = schedule(experiment)
+    return sampler is not None and sampler.arrivals == "first_come"
+
+
+def name_of(experiment: Experiment, run: str, silo: str, number: int) -> str:
+    """A charge's name in ledgers: a round's, or, where whoever is done makes a round, that of a silo's own update."""
+    return f"{run}/{silo}/{number}" if first_come(experiment) else f"{run}/{number}"
+
+
 def _check_adapter(experiment: Experiment, population: Population) -> None:
     """Whoever started rounds ago trains the same parameters as all others."""
     name, options = single("model", experiment.model)
@@ -89,6 +124,9 @@ def delayed(setting: Setting, plan: RoundPlan, state: State) -> Setting:
     setup, sampler = setting.setup, schedule(setting.setup.experiment)
     if sampler is None:
         return setting
+    if isinstance(setup.engine, FirstCome):
+        pace = Pace(state.versions, sampler.size, sampler.discount, lambda client: setting.lines(np.array([client])))
+        return setting.at(replace(setup, engine=setup.engine.at(pace)))
     versions, inner = sampler.flush(len(setup.population), state.round).versions, setup.engine
     engine: Engine = Delayed(inner, versions, state.versions, sampler.discount)
     if isinstance(inner, Flower):
@@ -111,7 +149,7 @@ def started(experiment: Experiment, population: int, client: int, round: int) ->
         PrivacyError: Rounds are asynchronous, and the client is not in this one's buffer.
     """
     sampler = schedule(experiment)
-    if sampler is None:
+    if sampler is None or sampler.arrivals == "first_come":
         return round
     flush = sampler.flush(population, round)
     place = np.flatnonzero(flush.clients == client)
@@ -125,7 +163,10 @@ def kept(setup: Setup, state: State) -> dict[int, Vector]:
     sampler = schedule(setup.experiment)
     if sampler is None:
         return {}
-    needed = sampler.needed(len(setup.population), state.round, setup.experiment.count)
+    if isinstance(setup.engine, FirstCome):
+        needed = setup.engine.at_work()
+    else:
+        needed = sampler.needed(len(setup.population), state.round, setup.experiment.count)
     known = {**state.versions, state.round: state.server.model}
     return {version: model for version, model in known.items() if version in needed}
 
@@ -139,6 +180,7 @@ def facts(plan: Plan) -> dict[str, Any] | None:
     ages = sampler.ages(n, experiment.count)
     counts = sampler.participations(n, experiment.count)
     return {
+        "arrivals": sampler.arrivals,
         "buffer": sampler.size,
         "concurrency": sampler.concurrency,
         "participations": {"cap": sampler.per_client, "most": int(counts.max()), "mean": float(counts.mean())},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sordino.audit.sensor.start import require
 from sordino.core.errors import PrivacyError, SordinoError, VerificationError
 from sordino.core.types import Vector
-from sordino.experiment import adapter, released_metrics
+from sordino.experiment import adapter, asynchrony, released_metrics
 from sordino.experiment.approval import approved
 from sordino.experiment.audits import sensor
 from sordino.experiment.books import kept
@@ -129,8 +129,8 @@ def run(
         released = released_metrics.release(built.setup, books, _name(plan), model, _drawing(books))
         claims = tuple(ledger.claims(_name(plan))) if ledger is not None else ()
         _compare_with_plan(plan, claims)
+        summary = plan_json(plan) | {"rounds_lost": _lost(ledger, plan)}
         away = _agreed(books, claims, model)
-        summary = plan_json(plan)
         summary |= _claimed(plan, summary["silos"], claims)
         summary |= {"metrics": figures(built.setup, model), "run_folder": str(folder.path)}
         summary |= {"released_metrics": None if released is None else released.to_plain()}
@@ -139,7 +139,7 @@ def run(
         folder.save_model(_tensors(built.setup.layout, model), {"digest": plan.digest})
         summary |= adapter.exported(built.setup, model, folder)
         summary |= {} if federation is None else {"silos_away": list(away)}
-        summary |= {"rounds_lost": _lost(ledger, plan), "sensor": None if report is None else report.counted()}
+        summary |= {"sensor": None if report is None else report.counted()}
         # Apart from the summary: how long a training takes depends on the records that were drawn.
         folder.write("timing.json", {"visibility": "local", "cpu_seconds": _whole(took, plan.experiment.count, before)})
         folder.finish(summary)
@@ -251,10 +251,18 @@ def _compare_with_plan(plan: Plan, claims: tuple[Claim, ...]) -> None:
     charged: dict[str, list[Any]] = {}
     for claim in claims:  # a silo whose records lie in blocks has one for each of them
         charged.setdefault(account_of(plan, claim.account), []).append(sorted(claim.events))
-    names = planned.keys() | charged.keys()
-    differ = sorted(n for n in names if any(events != planned.get(n) for events in charged.get(n, [None])))
+    if asynchrony.first_come(plan.experiment):  # as many as came in time, and no more than were planned
+        differ = sorted(name for name, all_ in charged.items() if any(not _within(e, planned.get(name)) for e in all_))
+    else:
+        names = planned.keys() | charged.keys()
+        differ = sorted(n for n in names if any(events != planned.get(n) for events in charged.get(n, [None])))
     if differ:
         raise PrivacyError.about("run", "were charged for other releases than the plan's", accounts=differ)
+
+
+def _within(events: list[Any], planned: list[Any] | None) -> bool:
+    most = dict(planned or ())
+    return all(count <= most.get(event, 0) for event, count in events)
 
 
 def _tensors(layout: Layout, model: Vector) -> dict[str, Any]:

@@ -7,6 +7,7 @@ what it carries needs it to: a site decides what it answers, and what it answers
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -19,6 +20,9 @@ from sordino.core.errors import BudgetRefused, ConfigError, EngineError, Privacy
 T = TypeVar("T")
 
 Field: TypeAlias = int | float | str | bytes
+
+_SOON = 0.05
+"""Seconds."""
 
 REFUSED = "refused"
 """Action of an answer that says why nothing is sent."""
@@ -97,6 +101,47 @@ class Post(Protocol):
         """Send letters, by address, and wait for nothing. Who has not read one after `timeout` seconds never does."""
         ...
 
+    def mail(self) -> Mail:
+        """For letters that are answered in their own time."""
+        ...
+
+
+class Mail(Protocol):
+    """Letters on their way, and answers to them in whatever order they come."""
+
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
+        """Send letters, by address, that may take so many seconds."""
+        ...
+
+    def answers(self, wait: float) -> Iterator[tuple[str, Letter, Letter]]:
+        """Address, letter and answer, of those that are there; if none is, of those that come first, in `wait` seconds.
+
+        Each letter has one: in place of an answer that did not come in its time, a refusal.
+        """
+        ...
+
+
+@dataclass
+class Prompt:
+    """Mail over a post that answers at once.
+
+    Args:
+        post: Carries the letters.
+    """
+
+    post: Post
+    _here: list[tuple[str, Letter, Letter]] = field(default_factory=list)
+
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
+        answers = dict(self.post.ask(letters, timeout))
+        self._here += [(at, letter, answers.get(at) or unanswered(timeout)) for at, letter in letters.items()]
+
+    def answers(self, wait: float) -> Iterator[tuple[str, Letter, Letter]]:
+        here, self._here = self._here, []
+        if not here:  # nothing is on its way
+            time.sleep(min(wait, _SOON))
+        yield from here
+
 
 @dataclass(frozen=True)
 class Within:
@@ -116,6 +161,9 @@ class Within:
     def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
         list(self.ask(letters, timeout))
 
+    def mail(self) -> Mail:
+        return Prompt(self)
+
 
 KINDS: dict[str, type[SordinoError]] = {
     kind.__name__: kind for kind in (BudgetRefused, PrivacyError, VerificationError, EngineError)
@@ -132,6 +180,11 @@ def refusal(error: Exception) -> Letter:
         names = [kind.__name__ for kind in type(error).__mro__]
         return Letter(REFUSED, {"kind": next((n for n in names if n in KINDS), "EngineError"), "why": str(error)})
     return Letter(REFUSED, {"kind": "EngineError", "why": f"failed with {type(error).__name__}; its own log says more"})
+
+
+def unanswered(timeout: float) -> Letter:
+    """In place of an answer that did not come."""
+    return refusal(EngineError(f"did not answer within {timeout:g} s"))
 
 
 def opened(letter: Letter, action: str, site: str) -> Letter:

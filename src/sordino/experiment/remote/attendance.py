@@ -37,6 +37,7 @@ class Terms:
         accounts: Each silo's accounts that pay.
         noise_at: Where noise is added.
         shared: One account stands for all clients; each silo has paid for the whole plan when it joined.
+        overlapping: Silos may be at work when they are asked for something else.
     """
 
     run: str
@@ -48,6 +49,7 @@ class Terms:
     accounts: Mapping[str, tuple[str, ...]]
     noise_at: NoiseAt
     shared: bool = False
+    overlapping: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,13 @@ class Attendance:
         away = [silo for silo in self.terms.clients if silo not in self.fences and silo not in self.refused]
         back = self._greet(away, GREETING_S) if away else {}
         if back:
-            self._enter(back | self._greet(self.fences, self.roll.timeout))
+            self._enter(back | self._greet(self.fences, self._patience))
             for silo in back.keys() & self.fences.keys():
                 self.tell(f"{silo} is back")
+
+    @property
+    def _patience(self) -> float:
+        return self.roll.patience if self.terms.overlapping else self.roll.timeout
 
     def _greet(self, silos: Iterable[str], timeout: float) -> dict[str, Greeting]:
         return self.roll.greet(silos, self.terms.run, self.terms.origin, timeout)
@@ -132,13 +138,13 @@ class Attendance:
         """Let silos count as spent what was charged here without them; a round in progress waits for their answers."""
         ledger = self.own.ledger
         settled = [charge for charge in ledger.charges(self.terms.run) if charge.state != "reserved"]
-        known = {charge.round: (charge, ledger.consents(charge.txid)) for charge in settled}
+        known = [(charge, ledger.consents(charge.txid)) for charge in settled]
         for silo in [] if self.terms.shared else silos:
             mine = self.terms.accounts[silo]
             missed = {
-                number: charge.txid
-                for number, (charge, consents) in known.items()
-                if number is not None
+                charge.round: charge.txid
+                for charge, consents in known
+                if charge.round is not None
                 and any(line.account in mine and line.account not in consents for line in charge.lines)
             }
             if not missed:
@@ -152,7 +158,7 @@ class Attendance:
 
     def _in_the_end(self, silos: Iterable[str]) -> dict[str, Greeting]:
         """Whoever is there, or comes back in time: its ledger has to know all that was charged without it."""
-        found = self._greet(silos, self.roll.timeout)
+        found = self._greet(silos, self._patience)
         missing = sorted(set(silos) - found.keys())
         if missing and self.roll.wait:
             self.tell(f"waits up to {self.roll.wait:g} s for {', '.join(missing)}, to compare ledgers")
@@ -170,7 +176,7 @@ class Attendance:
         """
         asked = [silo for silo in self.terms.clients if silo not in self.refused]
         self._enter(self._in_the_end(asked))  # some may have restarted since they answered
-        seen = self._greet(self.fences, self.roll.timeout)
+        seen = self._greet(self.fences, self._patience)
         growths = {silo: self.own.ledger.growth(greeting.seen) for silo, greeting in seen.items()}
         letters = {silo: Letter("leave", {**self.addressed(silo), **shown(g)}, model) for silo, g in growths.items()}
         theirs: list[dict[str, Any]] = []

@@ -18,10 +18,12 @@ from sordino.experiment.config import Experiment
 from sordino.experiment.plan import Plan
 from sordino.experiment.remote.attendance import Terms
 from sordino.experiment.remote.books import RemoteBooks
+from sordino.experiment.remote.first_come import FirstComeBooks, remembered
 from sordino.experiment.remote.roll import Greeting, Roll, Telling
 from sordino.experiment.remote.sealed import SealedBooks
 from sordino.experiment.site.member import ASKING
 from sordino.federation.engines.encrypted import EncryptedFlower
+from sordino.federation.engines.first_come import FirstCome
 from sordino.federation.engines.flower import Flower
 from sordino.federation.post import Letter, Post
 from sordino.ledger import Ledger
@@ -92,6 +94,10 @@ class Federation:
 
     def _asking(self, plan: Plan, own: LedgerBooks, terms: Terms, roll: Roll) -> tuple[RemoteBooks, Flower]:
         """The books and the engine: those that read updates, or those that add them unread."""
+        if asynchrony.first_come(plan.experiment):
+            sampler, memory = asynchrony.schedule(plan.experiment), remembered(own.ledger, terms)
+            each = FirstComeBooks(own, terms, roll, self.minimum, self.tell, sampler=sampler, memory=memory)
+            return each, FirstCome(self.post, each, self.timeout, mail=self.post.mail())
         if plan.experiment.homomorphic is None:
             books = RemoteBooks(own, terms, roll, self.minimum, self.tell)
             return books, Flower(self.post, books, self.timeout)
@@ -111,6 +117,9 @@ class Federation:
         unknown = sorted(set(plan.clients) - self.silos.keys())
         if unknown:
             raise ConfigError.about("run", "are no sites of this federation", "add their public keys", silos=unknown)
+        if plan.experiment.simulation.secure_sum:  # else the coordinator trains alone, and no site is asked
+            rule = "plays all silos in one process"
+            raise ConfigError.about("simulation", rule, "use the table [secure_sum] over machines", secure_sum=True)
         sampler = asynchrony.schedule(plan.experiment)
         most, what = (len(plan.clients), "silos") if sampler is None else (sampler.size, "updates of a round")
         if not self.minimum <= most:
@@ -132,6 +141,7 @@ def _terms(plan: Plan, experiment: Experiment, approval: Approval, origin: str) 
         accounts={name: tuple(names) for name, names in accounts.items()},
         noise_at=plan.experiment.privacy.noise_at,
         shared=plan.shared,
+        overlapping=asynchrony.schedule(plan.experiment) is not None,
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sordino.core.errors import EngineError, PrivacyError, SordinoError, VerificationError
-from sordino.federation.post import REFUSED, Answering, Field, Letter, Post, refusal
+from sordino.federation.post import REFUSED, Answering, Field, Letter, Mail, Post, refusal
 from sordino.ledger.keys import SigningKey, VerifyKey
 from sordino.ledger.rules import Rules
 
@@ -96,25 +96,32 @@ class Signing(Post):
         return self.inner.present()
 
     def ask(self, letters: Mapping[str, Letter], timeout: float) -> Iterator[tuple[str, Letter]]:
-        asked = self._signed(letters)
+        asked = self.signed(letters)
         for address, answer in self.inner.ask(asked, timeout):
-            try:
-                self._check(asked[address], answer)
-            except SordinoError as problem:
-                yield address, _unheard(asked[address], answer, problem)
-            else:
-                yield address, _bare(answer)
+            yield address, self.believed(asked[address], answer)
 
     def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
-        self.inner.send(self._signed(letters), timeout)
+        self.inner.send(self.signed(letters), timeout)
 
-    def _signed(self, letters: Mapping[str, Letter]) -> dict[str, Letter]:
+    def mail(self) -> Mail:
+        return SignedMail(self, self.inner.mail())
+
+    def signed(self, letters: Mapping[str, Letter]) -> dict[str, Letter]:
+        """Letters under the coordinator's key."""
         signed: dict[int, Letter] = {}  # a letter to several addresses is signed once
         for letter in letters.values():
             if id(letter) not in signed:
                 named = _with(letter, by=self.key.name, once=os.urandom(16))
                 signed[id(letter)] = _with(named, seal=self.key.sign(text(named)))
         return {address: signed[id(letter)] for address, letter in letters.items()}
+
+    def believed(self, letter: Letter, answer: Letter) -> Letter:
+        """An answer, if it is one to this letter; else a refusal in its place."""
+        try:
+            self._check(letter, answer)
+        except SordinoError as problem:
+            return _unheard(letter, answer, problem)
+        return _bare(answer)
 
     def _check(self, letter: Letter, answer: Letter) -> None:
         name = answer.text(BY)
@@ -123,6 +130,26 @@ class Signing(Post):
         if answer.vector is not None and answer.vector.dtype.kind not in "fui":
             raise VerificationError.about("answer", "brings no numbers", by=name)
         self.silos[name].verify(answered(letter.text(SEAL), answer), answer.text(SEAL))
+
+
+@dataclass
+class SignedMail:
+    """Signed letters that are answered in their own time.
+
+    Args:
+        post: Signs and checks.
+        inner: Carries them.
+    """
+
+    post: Signing
+    inner: Mail
+
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
+        self.inner.send(self.post.signed(letters), timeout)
+
+    def answers(self, wait: float) -> Iterator[tuple[str, Letter, Letter]]:
+        for address, letter, answer in self.inner.answers(wait):
+            yield address, letter, self.post.believed(letter, answer)
 
 
 def _unheard(letter: Letter, answer: Letter, problem: SordinoError) -> Letter:

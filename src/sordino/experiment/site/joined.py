@@ -48,7 +48,10 @@ class Joined:
 
     def txid(self, number: int) -> str:
         """The name of a round's charge, or of the figures'."""
-        return released_metrics.name_of(self.run) if number == self.figures else f"{self.run}/{number}"
+        if number == self.figures:
+            return released_metrics.name_of(self.run)
+        plan = self.setup.plan
+        return asynchrony.name_of(plan.experiment, self.run, plan.clients[self.client], number)
 
     def planned(self, number: int) -> int:
         """The number, if the plan has such a round, and the silo a part in it.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sordino.core.errors import EngineError, SordinoError
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.federation.engines import Announced, Engine, Summing, Together, Work
-from sordino.federation.post import Letter, Post
+from sordino.federation.post import Letter, Mail, Post, refusal, unanswered
 from sordino.federation.secure.ahead import Ahead
 from sordino.privacy.permits import Line
 
@@ -209,7 +209,7 @@ class GridPost:
         return tuple(str(node) for node in self.grid.get_node_ids())
 
     def ask(self, letters: Mapping[str, Letter], timeout: float) -> Iterator[tuple[str, Letter]]:
-        sent = self._pushed(letters, timeout)
+        sent = self.pushed(letters, timeout)
         end, pause = time.monotonic() + timeout, self.poll
         while sent and time.monotonic() < end:
             for reply in self.grid.pull_messages(list(sent)):
@@ -221,9 +221,12 @@ class GridPost:
                 pause = min(1.2 * pause, self.seldom)
 
     def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
-        self._pushed(letters, timeout)
+        self.pushed(letters, timeout)
 
-    def _pushed(self, letters: Mapping[str, Letter], timeout: float) -> dict[str, str]:
+    def mail(self) -> Mail:
+        return GridMail(self)
+
+    def pushed(self, letters: Mapping[str, Letter], timeout: float) -> dict[str, str]:
         """Send letters; the address of each, by the number of its message."""
         from flwr.app import MessageType
 
@@ -233,6 +236,59 @@ class GridPost:
                 message = message_of(letter, MessageType.QUERY, int(address), timeout)
                 sent.update(dict.fromkeys(self.grid.push_messages([message]), address))
         return sent
+
+
+@dataclass(frozen=True)
+class _Sent:
+    address: str
+    letter: Letter
+    end: float
+    timeout: float
+
+
+@dataclass
+class GridMail:
+    """Letters as Flower messages, answered in their own time.
+
+    Args:
+        post: Sends them.
+    """
+
+    post: GridPost
+    _sent: dict[str, _Sent] = field(default_factory=dict)
+    _unsent: list[tuple[str, Letter]] = field(default_factory=list)
+
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
+        pushed, end = self.post.pushed(letters, timeout), time.monotonic() + timeout
+        self._sent |= {number: _Sent(address, letters[address], end, timeout) for number, address in pushed.items()}
+        self._unsent += [(address, letters[address]) for address in letters.keys() - pushed.values()]
+
+    def answers(self, wait: float) -> Iterator[tuple[str, Letter, Letter]]:
+        end, pause = time.monotonic() + wait, self.post.poll
+        while True:
+            here = [*self._returned(), *self._come(), *self._overdue()]
+            if here or time.monotonic() >= end:
+                yield from here
+                return
+            time.sleep(pause)
+            pause = min(1.2 * pause, self.post.seldom)
+
+    def _returned(self) -> list[tuple[str, Letter, Letter]]:
+        unsent, self._unsent = self._unsent, []
+        return [(address, letter, refusal(EngineError("cannot be reached"))) for address, letter in unsent]
+
+    def _come(self) -> Iterator[tuple[str, Letter, Letter]]:
+        for reply in self.post.grid.pull_messages(list(self._sent)) if self._sent else ():
+            sent = self._sent.pop(reply.metadata.reply_to_message_id, None)
+            if sent is not None:
+                yield sent.address, sent.letter, letter_of(reply)
+
+    def _overdue(self) -> Iterator[tuple[str, Letter, Letter]]:
+        now = time.monotonic()
+        for number, sent in list(self._sent.items()):
+            if now >= sent.end:
+                del self._sent[number]
+                yield sent.address, sent.letter, unanswered(sent.timeout)
 
 
 def message_of(letter: Letter, kind: str, node: int, ttl: float) -> Message:
@@ -273,8 +329,6 @@ def _vector(fields: dict[str, Any], arrays: Any) -> NDArray[Any] | None:
 
 def letter_of(message: Message) -> Letter:
     """The letter in a message, or a refusal if there is none: whoever sent it, nothing but an answer can come of it."""
-    from sordino.federation.post import refusal
-
     if message.has_error():
         return refusal(EngineError.about("flower", message.error.reason or "failed", code=message.error.code))
     letter = None

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.core.types import RoundPlan, Update, Vector
-from sordino.federation.engines.delayed import shrunk, weight_of
 from sordino.federation.engines import Announced, Engine, Together, Work
+from sordino.federation.engines.delayed import shrunk, weight_of
 from sordino.federation.engines.flower import Flower
 from sordino.privacy.permits import Line
 

@@ -35,12 +35,16 @@ class Buffered(Sampler):
         concurrency: Clients at work at a time, >= 1.
         staleness: Weight of an update that is τ rounds old: 1, or (1 + τ)^−exponent.
         exponent: How fast that falls, in [0, 10].
+        arrivals: `schedule`: in the order of the schedule, everywhere. `first_come`: on machines of their own, whoever
+            is done; then every client pays for `per_client` updates, and only noise at the silo is offered. In one
+            process the schedule stands in for it.
         durations: Law of the time a client takes, with mean 1.
         spread: Standard deviation of the logarithm of each client's own lasting pace, in [0, 10].
         seed: Of the schedule.
 
     Guarantee:
-        k updates of a client cost k unsampled releases, k its own number in the schedule.
+        k updates of a client cost k unsampled releases, k its own number in the schedule; `per_client`, or the number
+        of rounds if that is less, where whoever comes first is taken.
 
     Source:
         Nguyen et al. (2022), arXiv:2106.06639.
@@ -55,6 +59,7 @@ class Buffered(Sampler):
     concurrency: int
     staleness: Literal["constant", "polynomial"] = "polynomial"
     exponent: float = 0.5
+    arrivals: Literal["schedule", "first_come"] = "schedule"
     durations: Literal["constant", "exponential", "half_normal"] = "exponential"
     spread: float = 0.0
     seed: int = 0
@@ -80,6 +85,8 @@ class Buffered(Sampler):
         return float(self.size)
 
     def participations(self, population: int, rounds: int) -> NDArray[np.int64]:
+        if self.arrivals == "first_come":  # nobody knows before, and a buffer holds one update of a client at most
+            return np.full(population, min(self.per_client, rounds), dtype=np.int64)
         places = [flush.clients for flush in self.flushes(population, rounds)]
         counts = np.bincount(np.concatenate(places), minlength=population).astype(np.int64)
         if counts.max() > self.per_client:
