@@ -110,6 +110,15 @@ def test_the_step_that_is_driven_is_declared_as_the_run_was_charged(
     assert attacked("one_run", canaries.subject(audited), canaries=500).verdict is Verdict.HOLDS
 
 
+def test_released_figures_are_no_step(heart: Path) -> None:
+    """They are in the account's price, and not among the steps that are driven."""
+    audited = opened(heart, "rounds=3", "evaluation.release={ epsilon=0.2 }")
+    step = canaries.subject(audited).step
+    assert step is not None
+    assert audited.built.setup.account(0).releases == 4
+    assert step.terms.steps == 3
+
+
 def test_runs_without_a_step_on_records_say_so(table: Path) -> None:
     """Whole clients, and zeroth-order slopes; and clients are no unit of a run on records."""
     with pytest.raises(DoesNotFit, match="carried none"):

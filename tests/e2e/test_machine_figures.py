@@ -9,12 +9,15 @@ from test_machine_faults import dies
 from whole_runs import model, planned
 
 from sordino.core.errors import EngineError
+from sordino.experiment.flower.local_grid import LocalGrid
+from sordino.experiment.flower_app import client_app
 from sordino.experiment.folder import RunFolder
 from sordino.experiment.remote.books import RemoteBooks
 from sordino.experiment.run import run
 from sordino.experiment.site import judging
 from sordino.experiment.site.once import Once
 from sordino.experiment.site.outbox import Kept, Outbox
+from sordino.federation.engines.flower import GridPost
 from sordino.federation.post import Letter
 from sordino.ledger import Ledger
 from sordino.ledger.silo import SiloLedger
@@ -44,23 +47,22 @@ def figures(result):
     return result.summary["released_metrics"]
 
 
-@pytest.mark.parametrize("noise_at", ["silo", "sum"])
+SUMMED = ("privacy.noise_at='sum'", "privacy.mechanism='skellam'", "secure_sum={ bits = 32 }")
+WAYS = {"silo": (RELEASE, SEEDED), "sum": (RELEASE, SEEDED, *SUMMED, "privacy.noise_multiplier=4.0")}
+
+
+def rehearsing(hospitals, noise_at):
+    """The same hospitals, whose accounts are for tests."""
+    terms = {"test": True, "epsilon": 100.0, "folder": "tests", "noise_at": noise_at}
+    return Machines.enrolled(hospitals.file, NAMES, data=hospitals.data, **terms)
+
+
+@pytest.mark.parametrize("noise_at", WAYS)
 def test_the_same_figures_as_in_one_process(hospitals, noise_at):
     """
     Same seeds, same noise, same names in the ledgers: also where the noise of training is that of the sum.
     """
-    way = (RELEASE, SEEDED, f"privacy.noise_at='{noise_at}'")
-    if noise_at == "sum":
-        way += ("privacy.mechanism='skellam'", "secure_sum={ bits = 32 }", "privacy.noise_multiplier=4.0")
-    machines = Machines.enrolled(
-        hospitals.file,
-        NAMES,
-        data=hospitals.data,
-        test=True,
-        epsilon=100.0,
-        folder="tests",
-        noise_at=noise_at,
-    )
+    machines, way = rehearsing(hospitals, noise_at), WAYS[noise_at]
     plan, population = planned(machines.file, *way)
     alone = run(plan, population, "", machines.root / "alone", base=machines.root / "alone")
     with machines.members() as members:
@@ -72,6 +74,36 @@ def test_the_same_figures_as_in_one_process(hospitals, noise_at):
     assert apart.summary["epsilon"] == alone.summary["epsilon"]
     assert machines.states(plan.run) == dict.fromkeys(["", *NAMES], DONE)
     machines.hold(plan.run, {})
+
+
+def test_a_plan_whose_noise_is_at_the_sum_loses_its_figures_with_the_coordinator(hospitals, monkeypatch):
+    """
+    What was open is forfeited when it starts again, as its rounds are. Silos had handed over; both count it once.
+    """
+    machines, way = rehearsing(hospitals, "sum"), WAYS["sum"]
+    plan, _ = planned(machines.file, *way)
+    with machines.members() as members:
+        with monkeypatch.context() as patch:
+            KILLS["before it commits"](patch)
+            with pytest.raises(Killed):
+                machines.run(answers(members), *way)
+        result = machines.run(answers(members), *way)
+    assert figures(result) is None
+    states = machines.states(plan.run)
+    assert states.pop("") == LOST
+    assert set(map(tuple, states.values())) == {tuple(DONE)}
+    machines.hold(plan.run, {})
+
+
+def test_figures_travel_as_flowers_messages(hospitals, draws):
+    """
+    Through the very apps that Flower runs, in this process.
+    """
+    with hospitals.members() as members:
+        apps = {number: client_app(member.answer) for number, member in enumerate(members.values())}
+        result = hospitals.run(GridPost(LocalGrid(apps)), RELEASE)
+    assert [silo["name"] for silo in figures(result)["silos"]] == list(NAMES)
+    assert len(draws) == 12
 
 
 KILLS = {

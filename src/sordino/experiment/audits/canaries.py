@@ -16,6 +16,7 @@ from sordino.core.errors import VerificationError
 from sordino.core.types import NoiseAt, Unit, Vector
 from sordino.data.canaries import Canaries as Crafted
 from sordino.experiment import accounts as paying
+from sordino.experiment import released_metrics
 from sordino.experiment.audits._audited import Audited
 
 if TYPE_CHECKING:
@@ -69,10 +70,11 @@ def _step(audited: Audited) -> Step | None:
 
     account = setup.account(audited.client)
     records = local.records_per_person or 1
+    figures = sum(count for _, count in released_metrics.charged(experiment, setup.plan.adjacency))
     cheap = local.engine in BY_FACTORS and (local.micro_batch is None or local.micro_batch >= PASS)
     whole_people = privacy.unit is Unit.USER and records == 1
     return RowStep(
-        terms=Terms(local.rate, account.noise_multiplier, account.releases, records),
+        terms=Terms(local.rate, account.noise_multiplier, account.releases - figures, records),
         engine=setup.clipping,
         mechanism=partial(paying.mechanism_of, experiment),
         clip=float(local.clip or 1.0),
