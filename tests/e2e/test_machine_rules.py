@@ -138,10 +138,6 @@ LATER = {
         ("privacy={ non_private = true }", "budget={ epsilon = 1.0, delta = 1e-3 }"),
         "non_private|not private",
     ),
-    "asynchronous rounds": (
-        ("sampling={ buffered = { size = 2, per_client = 3, concurrency = 2 } }",),
-        "played in one process only",
-    ),
 }
 
 

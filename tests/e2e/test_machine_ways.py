@@ -52,6 +52,10 @@ WAYS = {
     "canaries": ("local.clip=0.5", "local.steps=2", "audit={ canaries=30 }"),
     "mislabelled canaries": ("local.clip=0.5", "audit={ canaries=5, kind='mislabelled', silo='north' }"),
     "canaries who are persons": ("local.clip=0.5", "privacy.unit='user'", "audit={ canaries=10, seed=3 }"),
+    "figures after rounds that overlap": (
+        *("local.clip=0.5", "rounds=3", "evaluation.release={ epsilon=0.5 }", "audit={ canaries=10 }"),
+        "sampling={ buffered = { size = 2, per_client = 3, concurrency = 2 } }",
+    ),
     "figures of persons": ("local.clip=0.5", "privacy.unit='user'", "evaluation.release={ epsilon=0.5, loss=2.0 }"),
     "a clip that adapts": (CLIENTS("coordinator"), ADAPTIVE, "local={ lr=0.5, epochs=1 }"),
     "records, overlapping": ("local.clip=0.5", "local.steps=2", "local.batch=0.5", *OVERLAP),
