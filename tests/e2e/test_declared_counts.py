@@ -135,7 +135,11 @@ def test_a_run_of_files_apart_is_the_run_of_one_file(apart, whole):
     assert [path.stat().st_mode & 0o077 for path in kept] == [0] * 6  # and for that silo's user alone
 
 
-CARRIED = (SEED, "audit={ canaries=40, silo='north' }", "evaluation.release={ epsilon=0.5, loss=2.0 }")
+NOISE = "privacy={{ unit='{}', noise_multiplier=3.0, delta=1e-5, silos_per_person=1 }}".format
+CARRIED = (
+    *(SEED, NOISE("record"), "rounds=2"),
+    *("audit={ canaries=40, silo='north' }", "evaluation.release={ epsilon=0.5, loss=2.0 }"),
+)
 
 
 def test_canaries_and_figures_of_files_apart_are_those_of_one_file(apart, whole):
@@ -233,11 +237,8 @@ def test_persons_of_files_apart_are_those_of_one_file(apart, whole, capsys):
         + ",who\n"
         + "".join("".join(apart.files[silo].read_text().splitlines(keepends=True)[1:]) for silo in SILOS)
     )
-    noise = "privacy={ unit='user', noise_multiplier=3.0, delta=1e-5, silos_per_person=1 }"
-    people = (noise, "data.table.user='who'", *CARRIED)
-    sizes = {
-        silo: census(read(apart.file, people[:2]), {"path": str(path)}, silo) for silo, path in apart.files.items()
-    }
+    people = (*CARRIED, NOISE("user"), "data.table.user='who'")
+    sizes = {silo: census(read(apart.file, people), {"path": str(path)}, silo) for silo, path in apart.files.items()}
     assert all(size.records == 2 * size.persons for size in sizes.values())
     way = (
         *people,
