@@ -13,6 +13,7 @@ from sordino.core.errors import BudgetRefused, ConfigError, PrivacyError
 from sordino.core.types import RoundPlan
 from sordino.experiment import asynchrony
 from sordino.experiment.build import build
+from sordino.experiment.compare import compare
 from sordino.experiment.folder import RunFolder
 from sordino.experiment.run import run
 from sordino.experiment.settings.training import plain_change
@@ -244,3 +245,16 @@ def test_what_cannot_be_asynchronous_is_refused_by_the_plan(table, capsys, name)
     one_line(error)
     with pytest.raises((ConfigError, PrivacyError)):
         planned(table, *REFUSED[name])
+
+
+@pytest.mark.parametrize("arrivals", ["schedule", "first_come"])
+def test_a_comparison_has_a_row_for_each_silo_alone(table, arrivals):
+    """
+    Buffers of two mean nothing to a hospital by itself: its row takes all that there is.
+    """
+    plan, _ = planned(
+        table, *RECORD, "compare={splits=1, epsilon=[8.0]}", "rounds=2", f"sampling.buffered.arrivals='{arrivals}'"
+    )
+    settings = [row.setting for row in compare(plan.experiment)]
+    assert [setting.partition(" ")[2] for setting in settings[:6]] == ["alone, no privacy"] * 6
+    assert settings[6:] == ["together, no privacy", "together, epsilon 8"]

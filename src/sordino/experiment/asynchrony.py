@@ -77,7 +77,7 @@ def _check_first_come(experiment: Experiment, population: int) -> None:
     sampler = schedule(experiment)
     if sampler is None or sampler.arrivals == "schedule":
         return
-    if experiment.privacy.noise_at is not NoiseAt.SILO or experiment.privacy.non_private:
+    if experiment.privacy.noise_at is not NoiseAt.SILO and not experiment.privacy.non_private:
         raise PrivacyError.about(
             "sampling.buffered",
             "lets the time that a client takes decide who shares its sum, and so its records move more than its update",

@@ -83,8 +83,9 @@ def _settings(experiment: Experiment, population: Population) -> Iterator[tuple[
     local = replace(local, people="mean", records_per_person=None)
     open_ = replace(experiment, privacy=Privacy(non_private=True), local=local, silos={}, stages=())
     if wanted.alone:
+        one = replace(open_, sampling={"all": {}})  # a cohort of two, or a buffer, has no meaning for one
         for index, name in enumerate(population.names):
-            yield f"{name} alone, no privacy", open_, partial(_alone, index=index)
+            yield f"{name} alone, no privacy", one, partial(_alone, index=index)
     if wanted.non_private:
         yield "together, no privacy", open_, lambda p: p
     for epsilon in wanted.epsilon:

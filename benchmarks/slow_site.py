@@ -1,0 +1,144 @@
+"""One slow site among four, as real processes: what rounds that wait for it cost, and rounds that do not.
+
+    python benchmarks/slow_site.py [--json] [--updates 48] [--busy 9]
+
+The heart data over Flower on loopback, TLS and node keys, at epsilon 2 for each silo. The trainer of one site is
+stopped for nine seconds in ten, as on a machine that has other work. The same number of updates: synchronous rounds of
+four, buffers of two on the public schedule, buffers of the two who come first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sordino.experiment.deploy import local
+from sordino.ledger import Ledger
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "heart.toml"
+SITES, SLOW = ("cleveland", "hungary", "switzerland", "va-long-beach"), "switzerland"
+SORDINO = [sys.executable, "-m", "sordino.cli"]
+BUFFER = "sampling={{ buffered={{ size=2, per_client={cap}, concurrency=4, arrivals='{arrivals}', spread=1.0 }} }}"
+WAYS = ("synchronous", "schedule", "first_come")
+
+
+def terms(way: str, updates: int) -> list[str]:
+    """The experiment's overrides, so that all ways have as many updates."""
+    if way == "synchronous":
+        return [f"rounds={updates // 4}"]
+    return [f"rounds={updates // 2}", BUFFER.format(cap=updates // 2, arrivals=way)]
+
+
+@contextlib.contextmanager
+def federation(home: Path) -> Iterator[Path]:
+    """Four sites and their coordinator, on free ports."""
+    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 + len(SITES))]
+    port, inside, *ports = [each.getsockname()[1] for each in taken]
+    for each in taken:
+        each.close()
+    sites = "".join(
+        f"[sites.{n}]\nepsilon = 8.0\ndelta = 1e-4\nport = {p}\n" for n, p in zip(SITES, ports, strict=True)
+    )
+    (home / "heart.toml").write_text(
+        EXAMPLE.read_text().partition("[compare]")[0]
+    )  # the table's rows run in one process
+    (home / "federation.toml").write_text(f"[coordinator]\nport = {port}\ninside = {inside}\n{sites}")
+    subprocess.run([*SORDINO, "deploy", "init", home / "fed", "--config", home / "federation.toml"], check=True)
+    local.up(home / "fed", say=lambda _: None)
+    try:
+        yield home / "fed"
+    finally:
+        local.down(home / "fed")
+
+
+@contextlib.contextmanager
+def slowed(fed: Path, stopped_s: float) -> Iterator[None]:
+    """The slow site's trainer runs for one second after each pause."""
+    (pid,) = [part.pid for part in local.parts(fed) if part.name == f"{SLOW} trainer"]
+    ended = threading.Event()
+
+    def turns() -> None:
+        while not ended.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            ended.wait(stopped_s)
+            os.kill(pid, signal.SIGCONT)
+            ended.wait(1.0)
+
+    thread = threading.Thread(target=turns)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def trained(fed: Path, way: str, updates: int) -> dict[str, Any]:
+    """One run: how long its rounds took, and what came of it."""
+    runs = fed.parent / "runs"
+    options = [f"--set={term}" for term in (*terms(way, updates), f"name='{way}'")]
+    command = [
+        *SORDINO,
+        "run",
+        str(fed.parent / "heart.toml"),
+        "--engine",
+        "flower",
+        "--federation",
+        str(fed / "coordinator"),
+        "--json",
+    ]
+    begun = time.time()
+    done = subprocess.run([*command, "--runs", str(runs), *options], check=True, stdout=subprocess.PIPE, text=True)
+    summary = json.loads(done.stdout)
+    folder = Path(summary["run_folder"])
+    with Ledger(folder / "ledger.db", read_only=True) as ledger:
+        come = Counter(
+            line.account for c in ledger.charges(folder_run(ledger)) if c.state == "committed" for line in c.lines
+        )
+    return {
+        "way": way,
+        "seconds": round(time.time() - begun, 1),
+        "epsilon": summary["epsilon"],
+        "auc": summary["metrics"].get("auc"),
+        "updates": dict(sorted(come.items())),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def folder_run(ledger: Ledger) -> str:
+    """The one run of a ledger of its own."""
+    return next(entry.body["run"] for entry in ledger.history() if entry.kind == "run-opened")
+
+
+def main() -> None:
+    """Print a row for each way, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--updates", type=int, default=48, help="in all, a multiple of four")
+    parser.add_argument("--busy", type=float, default=9.0, help="seconds that the slow site's trainer stands still")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as home, federation(Path(home)) as fed:
+        for way in WAYS:
+            with slowed(fed, options.busy):
+                rows.append(trained(fed, way, options.updates))
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+
+
+if __name__ == "__main__":
+    main()
