@@ -4,7 +4,7 @@
 
 The heart data over Flower on loopback, TLS and node keys, at epsilon 2 for each silo. The trainer of one site is
 stopped for nine seconds in ten, as on a machine that has other work. The same number of updates: synchronous rounds of
-four, buffers of two on the public schedule, buffers of the two who come first.
+four, buffers of two on a public schedule that knows its pace, buffers of the two who come first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ from sordino.ledger import Ledger
 EXAMPLE = Path(__file__).parents[1] / "examples" / "heart.toml"
 SITES, SLOW = ("cleveland", "hungary", "switzerland", "va-long-beach"), "switzerland"
 SORDINO = [sys.executable, "-m", "sordino.cli"]
-BUFFER = "sampling={{ buffered={{ size=2, per_client={cap}, concurrency=4, arrivals='{arrivals}', spread=1.0 }} }}"
+BUFFER = (
+    "sampling={{ buffered={{ size=2, per_client={cap}, concurrency=4, arrivals='{arrivals}', "
+    "durations='constant', paces={paces} }} }}"
+)
+PACES = [5.0 if name == SLOW else 1.0 for name in SITES]
 WAYS = ("synchronous", "schedule", "first_come")
 
 
@@ -39,7 +43,7 @@ def terms(way: str, updates: int) -> list[str]:
     """The experiment's overrides, so that all ways have as many updates."""
     if way == "synchronous":
         return [f"rounds={updates // 4}"]
-    return [f"rounds={updates // 2}", BUFFER.format(cap=updates // 2, arrivals=way)]
+    return [f"rounds={updates // 2}", BUFFER.format(cap=updates // 2, arrivals=way, paces=PACES)]
 
 
 @contextlib.contextmanager
@@ -52,9 +56,9 @@ def federation(home: Path) -> Iterator[Path]:
     sites = "".join(
         f"[sites.{n}]\nepsilon = 8.0\ndelta = 1e-4\nport = {p}\n" for n, p in zip(SITES, ports, strict=True)
     )
-    (home / "heart.toml").write_text(
-        EXAMPLE.read_text().partition("[compare]")[0]
-    )  # the table's rows run in one process
+    text = EXAMPLE.read_text().partition("[compare]")[0]  # the table's rows would run in one process
+    one = 'ledger = "federation.db"\n'  # for all runs: sites refuse a coordinator that remembers less than they do
+    (home / "heart.toml").write_text(one + text + "[budget]\nepsilon = 8.0\ndelta = 1e-4\n")
     (home / "federation.toml").write_text(f"[coordinator]\nport = {port}\ninside = {inside}\n{sites}")
     subprocess.run([*SORDINO, "deploy", "init", home / "fed", "--config", home / "federation.toml"], check=True)
     local.up(home / "fed", say=lambda _: None)
@@ -103,11 +107,10 @@ def trained(fed: Path, way: str, updates: int) -> dict[str, Any]:
     begun = time.time()
     done = subprocess.run([*command, "--runs", str(runs), *options], check=True, stdout=subprocess.PIPE, text=True)
     summary = json.loads(done.stdout)
-    folder = Path(summary["run_folder"])
-    with Ledger(folder / "ledger.db", read_only=True) as ledger:
-        come = Counter(
-            line.account for c in ledger.charges(folder_run(ledger)) if c.state == "committed" for line in c.lines
-        )
+    with Ledger(fed.parent / "federation.db", read_only=True) as ledger:
+        run = next(e.body["run"] for e in reversed(ledger.history()) if e.kind == "run-opened")
+        sent = [charge.lines for charge in ledger.charges(run) if charge.state == "committed"]
+    come = Counter(line.account for lines in sent for line in lines)
     return {
         "way": way,
         "seconds": round(time.time() - begun, 1),
@@ -116,11 +119,6 @@ def trained(fed: Path, way: str, updates: int) -> dict[str, Any]:
         "updates": dict(sorted(come.items())),
         "load": round(os.getloadavg()[0], 1),
     }
-
-
-def folder_run(ledger: Ledger) -> str:
-    """The one run of a ledger of its own."""
-    return next(entry.body["run"] for entry in ledger.history() if entry.kind == "run-opened")
 
 
 def main() -> None:

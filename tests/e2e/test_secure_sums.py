@@ -18,7 +18,6 @@ from sordino.experiment.flower_app import client_app, server_app
 from sordino.experiment.run import run
 from sordino.experiment.settings import setting_of
 from sordino.experiment.settings.shared_sum import SharedSum
-from sordino.experiment.site.sums import Sums
 from sordino.federation.engines.flower import GridPost
 from sordino.federation.engines.inprocess import InProcess
 from sordino.federation.post import Letter
@@ -204,7 +203,7 @@ def test_a_silo_that_forgot_what_it_began_loses_one_round_and_everybody_begins_a
         asked = {}
 
         def forget():
-            members["hungary"]._sums = Sums()
+            members["hungary"]._sums.forget()
 
         def heard(name):
             def kept(answering):
@@ -235,7 +234,7 @@ def test_a_silo_does_not_begin_beside_what_was_charged(machines):
                 if letter.action == "sum" and letter.fields["round"] == 1 and letter.fields["stage"] == "mask":
                     back = replace(letter, fields={**letter.fields, "round": 0, "stage": "advertise"})
                     assert answering(back).action == "refused"
-                    kept.append(members["hungary"]._beside(*again_of(members["hungary"], 0, letter)))
+                    kept.append(members["hungary"]._sums.beside(*again_of(members["hungary"], 0, letter)))
                 return answering(letter)
 
             return answer
@@ -268,7 +267,7 @@ def test_a_silo_masks_with_nobody_it_does_not_know(machines):
     Keys of the others come from the silo's own folder: a coordinator cannot bring its own.
     """
     with machines.members() as members:
-        members["hungary"]._peers.pop("cleveland")
+        members["hungary"]._sums._peers.pop("cleveland")
         with pytest.raises(EngineError, match=r"fewer than the threshold.*masks with nobody it does not know"):
             machines.run(answers(members), *RECORDS[:2], "secure_sum={ bits = 32 }", SEED)
 

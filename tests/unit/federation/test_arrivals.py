@@ -153,3 +153,15 @@ def test_models_are_kept_as_long_as_somebody_works_on_them():
         later = set().union(*versions[t + 1 :])
         assert sampler.needed(12, t, rounds) == {version for version in later if version <= t}
     assert any(len(sampler.needed(12, t, rounds)) > 1 for t in range(rounds))
+
+
+def test_known_paces_decide_who_comes_how_often():
+    """Who takes four times as long comes a quarter as often; one pace for each client, or none."""
+    sampler = Buffered(size=2, per_client=200, concurrency=4, durations="constant", paces=(1.0, 1.0, 4.0, 1.0))
+    counts = sampler.participations(4, 100)
+
+    assert 3 <= counts[[0, 1, 3]].min() / counts[2] <= 5
+    with pytest.raises(ConfigError, match="one for each of the 5 clients"):
+        sampler.flushes(5, 3)
+    with pytest.raises(ConfigError, match="paces=0"):
+        replace(sampler, paces=(1.0, 0.0))

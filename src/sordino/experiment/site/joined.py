@@ -11,6 +11,7 @@ from sordino.core.types import NoiseAt, RoundPlan
 from sordino.experiment import accounts as paying
 from sordino.experiment import asynchrony, released_metrics
 from sordino.experiment.settings import Setting, Setup
+from sordino.federation.post import Field
 from sordino.ledger.grants import Request
 
 
@@ -86,6 +87,10 @@ class Joined:
         setup = self.setup
         expected = paying.sampler_of(setup.experiment).expected(len(setup.population))
         return RoundPlan(number, setup.experiment.count, setup.part(number).layout.groups, expected)
+
+    def answering(self, number: int) -> dict[str, Field]:
+        """What an answer says of what it answers: a release of this plan and number."""
+        return {"plan": self.setup.plan.digest, "round": number}
 
     def request(self, number: int) -> Request:
         """What a round charges here, or the figures: worked out from the plan, not read from a letter."""

@@ -11,11 +11,9 @@ Only this reads the silo's records. What leaves is a released update with a sign
 
 from __future__ import annotations
 
-import hashlib
 import json
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,10 +22,9 @@ from typing import Any
 import numpy as np
 
 from sordino.core.errors import EngineError, PrivacyError, SordinoError
-from sordino.core.types import RoundPlan, Vector
+from sordino.core.types import Vector
 from sordino.experiment import encrypting
-from sordino.experiment.settings import Setting, Setup, setting_of
-from sordino.experiment.settings.shared_sum import shared
+from sordino.experiment.settings import Setup, setting_of
 from sordino.experiment.site.handed import Handed
 from sordino.experiment.site.joined import Joined
 from sordino.experiment.site.judging import judged
@@ -35,9 +32,9 @@ from sordino.experiment.site.once import Once
 from sordino.experiment.site.outbox import Kept, Outbox
 from sordino.experiment.site.preparing import Preparing
 from sordino.experiment.site.sealing import Sealing
-from sordino.experiment.site.sums import OneSum, Sums
+from sordino.experiment.site.sums import Sums
+from sordino.experiment.site.training import model_of, update
 from sordino.federation.post import Field, Letter, refusal
-from sordino.federation.secure.ahead import BESIDE
 from sordino.ledger import Claim
 from sordino.ledger.approval import Approval
 from sordino.ledger.checkpoints import Growth
@@ -72,8 +69,7 @@ class Member:
         self._handed = Handed(folder / "handed.log")
         self._once = Once(silo, self._outbox, self._handed)
         self._preparing = Preparing(silo.name, folder, dict(data or {}), self._sealing, self._say)
-        self._peers = {**(peers or {}), silo.name: silo.key.public}
-        self._sums = Sums()
+        self._sums = Sums(silo, {**(peers or {}), silo.name: silo.key.public}, self._handed, say)
         self._begun: dict[str, Vector] = {}
         self._joined: dict[str, Joined] = {}
 
@@ -135,7 +131,7 @@ class Member:
         if setup.experiment.homomorphic is not None:
             told["key"] = self._sealing.key.name
         client = setup.plan.clients.index(self.silo.name)
-        self._sums = Sums()
+        self._sums.forget()
         self._joined = {run: Joined(setup, setting_of(setup), client, fence)}
         self._say(f"joined {run}: epsilon {approval.terms.epsilon:.4g} at delta {approval.terms.delta:g}")
         return Letter("join", told)
@@ -156,9 +152,7 @@ class Member:
             # Its checkpoint is kept before anything is sent: a ledger that is put back to before it does not start.
             growth = _growth(letter)
             signature = self.silo.witness.see(growth.note, growth.proof)
-            with self._training(joined, number, letter) as (setting, start, plan):
-                vector = setting.sent(joined.client, start, plan, None).vector
-            sent = self._sent(joined, number, Kept("", np.asarray(vector, dtype=np.float32)))
+            sent = self._sent(joined, number, Kept("", update(joined, number, letter, None)))
             return replace(sent, fields={**sent.fields, "signature": signature})
         kept = self._released(joined, number, letter)
         return self._lost(joined.txid(number)) if kept is None else self._sent(joined, number, kept)
@@ -171,7 +165,7 @@ class Member:
             self._released(joined, number, letter)
         elif joined.txid(number) not in self._begun:  # raw: charged when it leaves, and on no disk
             self._begun = {joined.txid(number): self._update(joined, number, letter)}
-        return Letter("begin", _answering(joined, number))
+        return Letter("begin", joined.answering(number))
 
     def _released(self, joined: Joined, number: int, letter: Letter) -> Kept | None:
         """A round's update, charged and handed over; None if it is lost."""
@@ -200,17 +194,17 @@ class Member:
         if kept is None:
             return self._lost(joined.txid(number))
         self._say("figures on held-out records: charged and handed over")
-        return Letter("judge", {**_answering(joined, number), "grant": kept.grant}, kept.vector)
+        return Letter("judge", {**joined.answering(number), "grant": kept.grant}, kept.vector)
 
     def _figures(self, joined: Joined, number: int, letter: Letter) -> Vector:
-        return judged(joined, _model(joined, letter), self.silo.reservation(joined.txid(number)))
+        return judged(joined, model_of(joined, letter), self.silo.reservation(joined.txid(number)))
 
     def _lost(self, txid: str) -> Letter:
         """A release that is charged here and never drawn again, with the consent to its charge."""
         return Letter("lost", {"grant": next(iter(self.silo.ledger.consents(txid).values()))})
 
     def _sent(self, joined: Joined, number: int, kept: Kept) -> Letter:
-        plan, told = joined.setup.plan, {**_answering(joined, number), "grant": kept.grant}
+        plan, told = joined.setup.plan, {**joined.answering(number), "grant": kept.grant}
         if plan.experiment.homomorphic is None:
             return Letter("train", told, kept.vector)
         terms = encrypting.terms(plan, joined.round(number), len(kept.vector))
@@ -222,69 +216,14 @@ class Member:
         if letter.vector is None:
             raise EngineError.about("site", "brings no sum", round=number)
         return Letter(
-            "open", _answering(joined, number), self._sealing.opened(joined.txid(number), letter.vector.tobytes())
+            "open", joined.answering(number), self._sealing.opened(joined.txid(number), letter.vector.tobytes())
         )
 
     def _sum(self, letter: Letter) -> Letter:
-        """One stage of a round's secure sum. Its secrets live in this process only: after a crash it is lost."""
-        joined, stage = self._of(letter), letter.text("stage")
-        number = joined.planned(letter.number("round"))
-        told = _answering(joined, number)
-        txid, request = joined.txid(number), letter.content("request")
-        if stage == "advertise":
-            self._sums.only(self._fresh(joined, number))
-        one = self._sums.of(txid)
-        if stage == "mask":
-            self._sums.only(one)
-            told["grant"] = self.silo.grant(joined.request(number)).text
-            with self._training(joined, number, letter) as (setting, start, plan):
-                share = partial(shared(setting).share, joined.client, start, plan, self.silo.reservation(txid))
-                content = one.masked(request, share)
-            self._handed.add(txid)
-            self.silo.hand_over(txid, hashlib.sha256(content).hexdigest())
-            self._say(f"round {number + 1}: charged, masked and handed over")
-        else:
-            content = one.answer(stage, request)
-        if "beside" in letter.fields:
-            told |= self._beside(joined, number + 1, stage, letter)
-        return Letter("sum", told, np.frombuffer(content, np.uint8))
-
-    def _beside(self, joined: Joined, number: int, stage: str, letter: Letter) -> dict[str, Field]:
-        """What it says in a stage of the next round's sum; nothing, if it does not go on there: this sum goes on."""
-        try:
-            other, txid = BESIDE[stage], joined.txid(joined.planned(number))
-            if other == "advertise":
-                self._sums.begin(self._fresh(joined, number))
-            return {"beside": self._sums.of(txid).answer(other, letter.content("beside"))}
-        except (SordinoError, KeyError) as problem:
-            self._say(f"round {number + 1} begins anew: {_told(problem)}")
-            return {}
-
-    def _fresh(self, joined: Joined, number: int) -> OneSum:
-        """A sum with keys that were never used, of a round that was never charged."""
-        txid = joined.txid(number)
-        if self.silo.ledger.state(txid) is not None:
-            raise PrivacyError.about(f"silo {self.silo.name!r}", "was charged here before", txid=txid)
-        return OneSum(shared(joined.setting), joined.round(number), joined.client, self.silo.key, self._peers)
+        return self._sums.answer(self._of(letter), letter)
 
     def _update(self, joined: Joined, number: int, letter: Letter) -> Vector:
-        with self._training(joined, number, letter) as (setting, start, plan):
-            charge = self.silo.reservation(joined.txid(number)) if joined.noised else None
-            update = setting.sent(joined.client, start, plan, charge)
-        return np.asarray(update.vector, dtype=np.float32)
-
-    @contextmanager
-    def _training(self, joined: Joined, number: int, letter: Letter) -> Iterator[tuple[Setting, Vector, RoundPlan]]:
-        """The setting, model and plan of a round, with the part of the model that it trains."""
-        setup, model = joined.setup, _model(joined, letter)
-        memory = json.loads(letter.text("memory"))
-        if _stages(memory.get("stages", setup.experiment.stages)) != _stages(setup.experiment.stages):
-            raise PrivacyError.about(
-                f"silo {self.silo.name!r}", "are not the plan's stages", "ask for what was approved"
-            )
-        setting, version = joined.setting.restored(memory) if memory else joined.setting, joined.started(number)
-        with setup.training(setup.part(version), model) as (own, start):
-            yield setting.at(own), start, joined.round(version)
+        return update(joined, number, letter, self.silo.reservation(joined.txid(number)) if joined.noised else None)
 
     def _forfeit(self, letter: Letter) -> Letter:
         """Rounds that the coordinator charged and that never came from here: spent here too, so that both agree."""
@@ -314,27 +253,9 @@ class Member:
         ended(joined.setup, self.silo.name, model, self.folder / "runs" / joined.run)
 
 
-def _model(joined: Joined, letter: Letter) -> Vector:
-    """The model in a letter, if it is one of the plan's.
-
-    Raises:
-        EngineError: It is not.
-    """
-    model, size = letter.vector, joined.setup.layout.size
-    if model is None or model.shape != (size,) or model.dtype != np.float32:
-        raise EngineError.about("site", f"must be float32 of shape ({size},)", model="another")
-    if not np.isfinite(model).all():
-        raise EngineError.about("site", "is not finite", "nothing was drawn", model="this one")
-    return model
-
-
 def _growth(letter: Letter) -> Growth:
     """The coordinator's checkpoint in a letter, with the proof that its history has only grown."""
     return Growth(letter.text("checkpoint"), letter.number("since"), tuple(json.loads(letter.text("proof"))))
-
-
-def _stages(tables_: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    return [sorted(table) for table in tables_]
 
 
 def _told(problem: Exception) -> str:
@@ -348,10 +269,6 @@ def _told(problem: Exception) -> str:
 def greeting(nonce: bytes, told: Mapping[str, Field]) -> bytes:
     """What a silo signs of what it says of itself, for this occasion."""
     return GREETING + nonce + json.dumps(dict(sorted(told.items()))).encode()
-
-
-def _answering(joined: Joined, number: int) -> dict[str, Field]:
-    return {"plan": joined.setup.plan.digest, "round": number}
 
 
 def said(claim: Claim) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class Arrivals:
         durations: Law of the time from start to arrival, with mean 1.
         spread: Standard deviation of the logarithm of each client's own lasting pace; 0 makes all alike.
         seed: Of paces, durations and who is asked.
+        paces: Each client's own, if they are known.
     """
 
     buffer: int
@@ -63,6 +64,7 @@ class Arrivals:
     durations: Law
     spread: float
     seed: int
+    paces: tuple[float, ...] = ()
 
     def flushes(self, population: int, count: int) -> tuple[Flush, ...]:
         """The first `count` full buffers; fewer where clients run out of participations."""
@@ -73,6 +75,8 @@ class Arrivals:
         """Full buffers, one after another, until too few clients are left to fill one."""
         draws = stream(self.seed, "arrivals")
         pace = np.exp(self.spread * stream(self.seed, "paces").standard_normal(population))
+        if self.paces:
+            pace = np.array(self.paces)
         idle = [(0, draws.random(), client) for client in range(population)]
         heapq.heapify(idle)
         times = [0] * population

@@ -40,6 +40,9 @@ class Buffered(Sampler):
             process the schedule stands in for it.
         durations: Law of the time a client takes, with mean 1.
         spread: Standard deviation of the logarithm of each client's own lasting pace, in [0, 10].
+        paces: How long each client takes, over the mean, in the order of the plan's clients, > 0: where it is known,
+            instead of `spread`. It is public, so it may come from machines and counts that are public, not from runs
+            on private records.
         seed: Of the schedule.
 
     Guarantee:
@@ -62,12 +65,15 @@ class Buffered(Sampler):
     arrivals: Literal["schedule", "first_come"] = "schedule"
     durations: Literal["constant", "exponential", "half_normal"] = "exponential"
     spread: float = 0.0
+    paces: tuple[float, ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
         where = "sampling.buffered"
         checks.count(where, size=self.size, per_client=self.per_client, concurrency=self.concurrency)
         checks.non_negative(where, seed=self.seed)
+        for pace in self.paces:
+            checks.positive(where, paces=pace)
         for name, value in (("exponent", self.exponent), ("spread", self.spread)):
             if not 0 <= value <= 10:  # further out, weights and paces are no numbers any more
                 raise ConfigError.about(where, "must lie in [0, 10]", **{name: value})
@@ -104,7 +110,12 @@ class Buffered(Sampler):
             ConfigError: The clients may not take part often enough to fill them.
         """
         fits("buffered", self.size, population)
-        arrivals = Arrivals(self.size, self.concurrency, self.per_client, self.durations, self.spread, self.seed)
+        if self.paces and len(self.paces) != population:
+            raise ConfigError.about(
+                "sampling.buffered", f"are not one for each of the {population} clients", paces=list(self.paces)
+            )
+        law = (self.durations, self.spread, self.seed, self.paces)
+        arrivals = Arrivals(self.size, self.concurrency, self.per_client, *law)
         found = arrivals.flushes(population, rounds)
         if len(found) < rounds:
             raise ConfigError.about(
