@@ -68,6 +68,17 @@ def test_the_plan_says_it(table, capsys):
     assert plan["adjacency"] == "zero_out"
 
 
+def test_the_plan_says_who_pays_for_what_comes_first(table, capsys):
+    """
+    Nobody knows who will be done how often, so all pay for the same, and people read it.
+    """
+    arguments = [part for term in (*RECORD, "sampling.buffered.arrivals='first_come'") for part in ("--set", term)]
+    code, text, _ = sordino(capsys, "plan", table, *arguments, "--set", "rounds=6")
+    assert code == 0
+    assert "the first 2 updates that come" in text
+    assert "it pays for 5 times; nothing is amplified" in text
+
+
 def by_hand(table) -> np.ndarray:
     """FedBuff as in the paper, over the same schedule: mean of s(τ)·Δ over each buffer, server learning rate 1."""
     plan, population = planned(table, *OPEN)

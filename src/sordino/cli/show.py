@@ -89,6 +89,13 @@ def show_plan(plan: dict[str, Any]) -> None:
 def _asynchronous(rounds: dict[str, Any]) -> None:
     """What a round is where nobody waits for anybody."""
     part, age = rounds["participations"], rounds["age"]
+    if rounds["arrivals"] == "first_come":
+        click.echo(
+            f"  rounds        asynchronous: the first {rounds['buffer']} updates that come "
+            "(in one process, a schedule says which)\n"
+            f"  participates  a client whenever it is done, and it pays for {part['most']} times; nothing is amplified"
+        )
+        return
     click.echo(
         f"  rounds        asynchronous: one per {rounds['buffer']} updates, {rounds['concurrency']} clients at work; "
         f"models are {age['mean']:.3g} rounds old, {age['most']} at most\n"
