@@ -193,17 +193,22 @@ def up(folder: Path, *, local: bool, detach: bool, wait_s: float) -> None:
 
     if not local:
         raise click.UsageError("On many machines each one starts its own folder; for all of it here say --local.")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    started = here.up(folder, wait_s=wait_s, say=click.echo)
-    click.echo(f"logs: {folder / 'logs'}")
-    if detach:
-        return
+    got: list[int] = []  # an exception out of a signal may be lost, wherever it strikes
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: got.append(number))
     try:
-        while started[0].alive:  # the keeper, which starts the others again
-            time.sleep(1)
-    finally:
+        started = here.up(folder, wait_s=wait_s, say=click.echo, stopping=lambda: bool(got))
+        click.echo(f"logs: {folder / 'logs'}")
+        if detach:
+            return
+        while started[0].alive and not got:  # the keeper, which starts the others again
+            time.sleep(0.5)
         stopped = here.down(folder)
         click.echo(f"stopped: {', '.join(stopped) or 'nothing was left'}")
+    except KeyboardInterrupt:
+        click.echo("stopped before all sites were online")
+    if got:
+        sys.exit(128 + got[0])
 
 
 @command.command("down")

@@ -61,7 +61,12 @@ def sign_all(folder: Path, code: bytes) -> None:
 
 
 def up(
-    folder: Path, *, wait_s: float = 120.0, code: bytes | None = None, say: Callable[[str], None] = print
+    folder: Path,
+    *,
+    wait_s: float = 120.0,
+    code: bytes | None = None,
+    say: Callable[[str], None] = print,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> list[Part]:
     """Start everything, and return once every site's node is online. From then on, what ends is started again.
 
@@ -70,8 +75,10 @@ def up(
         wait_s: How long to wait for that.
         code: The bundle to sign for every site; that of the code that runs here, if none is given.
         say: Gets a line for each step.
+        stopping: Asked while it waits whether to give up.
 
     Raises:
+        KeyboardInterrupt: It was to give up; all is stopped.
         EngineError: Something runs already, or a process ended before that; all of them are stopped then.
     """
     folder = folder.resolve()
@@ -87,17 +94,21 @@ def up(
     (folder / keeping.UP).unlink(missing_ok=True)
     pid = keeping.start(folder, KEEPER, [sys.executable, "-m", "sordino.experiment.deploy.keeping", str(folder)])
     try:
-        _wait_for_nodes(folder, pid, time.monotonic() + wait_s, say)
+        _wait_for_nodes(folder, pid, time.monotonic() + wait_s, say, stopping)
     except BaseException:
         down(folder)
         raise
     return parts(folder)
 
 
-def _wait_for_nodes(folder: Path, keeper: int, end: float, say: Callable[[str], None]) -> None:
+def _wait_for_nodes(
+    folder: Path, keeper: int, end: float, say: Callable[[str], None], stopping: Callable[[], bool]
+) -> None:
     seen: set[str] = set()
     wanted = set(layout.site_folders(folder))
     while seen < wanted:
+        if stopping():
+            raise KeyboardInterrupt
         lost = [part.name for part in parts(folder) if part.starts > 1 or not part.alive]
         lost += [] if marks.began(keeper) else [KEEPER]
         if lost:
