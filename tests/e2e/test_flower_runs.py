@@ -151,6 +151,25 @@ def test_a_trainer_that_is_killed_and_a_command_that_is_killed(fed, shared):
     assert sum("forfeited" in line for line in hungary) <= 2  # while it was down
 
 
+@pytest.mark.parametrize("arrivals", ["schedule", "first_come"])
+def test_rounds_that_do_not_wait(fed, shared, arrivals):
+    """
+    Letters that are answered in their own time, through Flower's server: all sites' ledgers agree in the end.
+    """
+    terms = (
+        "rounds=4",
+        "privacy.epsilon=1.0",
+        f"sampling={{ buffered={{ size=2, per_client=4, concurrency=4, arrivals='{arrivals}' }} }}",
+    )
+    done = subprocess.run(command(fed, shared, *terms), capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["silos_away"], summary["rounds_lost"]) == ([], 0)
+    own = hold(fed, shared, *terms)[""]
+    committed = sum("committed" in line for line in own)
+    assert committed == 4 if arrivals == "schedule" else committed >= 2 * 4
+
+
 def until(process, fed, log, words):
     while words not in logs(fed).get(log, ""):
         assert process.poll() is None
