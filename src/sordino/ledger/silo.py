@@ -31,6 +31,9 @@ from sordino.privacy.permits import Line, Reservation
 FILE = "silo.toml"
 """A silo's rules, in its folder."""
 
+OPENED = ("name", "coordinators", "key", "ledger", "witness")
+"""What of the rules was opened when the process began: another value needs another process."""
+
 
 @dataclass(frozen=True)
 class _Granted:
@@ -47,12 +50,20 @@ class SiloLedger:
         rules: Which plans it takes part in.
         witness: What it has seen of coordinators' ledgers.
         clock: Seconds since 1970.
+        written: The rules as they stand in the silo's file now; left out, they never change.
     """
 
     def __init__(
-        self, ledger: Ledger, key: SigningKey, rules: Rules, witness: Witness, clock: Callable[[], float] = time.time
+        self,
+        ledger: Ledger,
+        key: SigningKey,
+        rules: Rules,
+        witness: Witness,
+        clock: Callable[[], float] = time.time,
+        written: Callable[[], Rules] | None = None,
     ) -> None:
         self.ledger, self.key, self.rules, self.witness, self._clock = ledger, key, rules, witness, clock
+        self._written = written
         self._joined: dict[str, tuple[PlanTerms, int]] = {}
         self._before: set[str] = set()
         self._granted: dict[str, _Granted] = {}
@@ -65,11 +76,15 @@ class SiloLedger:
     def check(self, approval: Approval) -> None:
         """Return only if the silo would take part: by its rules, and by what its accounts have left. Writes nothing.
 
+        The rules are those that stand in its file now: who edits it need not know that a process read it long ago.
+
         Raises:
             PrivacyError: Its rules forbid the plan, it is not approved, or an account protects something else.
             BudgetRefused: Its accounts cannot pay.
+            ConfigError: Its rules cannot be read.
         """
         terms = approval.terms
+        self._look_again()
         self.rules.check(approval)
         installed = self.ledger.policy()
         admitted = self.ledger.admitted(terms.run) == terms.digest
@@ -101,6 +116,16 @@ class SiloLedger:
                     "ask for less",
                     account=name,
                 )
+
+    def _look_again(self) -> None:
+        if self._written is None:
+            return
+        now = self._written()
+        for name in OPENED:
+            if getattr(now, name) != getattr(self.rules, name):
+                rule = f"its rules name another `{name}` than when its process began"
+                raise PrivacyError.about(f"silo {self.name!r}", rule, "let the silo start its process again")
+        self.rules = now
 
     def seen(self, origin: str) -> tuple[int, str | None]:
         """How many events of a coordinator's ledger it has seen, and the last note of it."""
@@ -263,4 +288,5 @@ def open_silo(folder: Path, *, clock: Callable[[], float] = time.time) -> Iterat
     rules = read_rules(folder / FILE)
     key = SigningKey.load(folder / rules.key)
     with Ledger(located(rules.ledger, folder)) as ledger:
-        yield SiloLedger(ledger, key, rules, Witness(folder / rules.witness, key, rules.coordinator_keys), clock)
+        witness = Witness(folder / rules.witness, key, rules.coordinator_keys)
+        yield SiloLedger(ledger, key, rules, witness, clock, lambda: read_rules(folder / FILE))

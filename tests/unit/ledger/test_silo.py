@@ -18,7 +18,7 @@ from sordino.ledger.enrolment import enrol
 from sordino.ledger.grants import Request
 from sordino.ledger.keys import SigningKey
 from sordino.ledger.policy import Policy
-from sordino.ledger.silo import open_silo
+from sordino.ledger.silo import FILE, open_silo
 from sordino.privacy import events
 from sordino.privacy.permits import Line
 
@@ -299,6 +299,36 @@ def test_what_is_within_the_silos_rules_is_not_refused(world, rule, change):
         silo.check(approved(terms(**change)))
 
 
+def test_rules_that_are_edited_while_the_silo_serves_bind_the_next_plan(world):
+    """
+    A privacy officer edits a file; that a process read it this morning is nothing that they need to know.
+    """
+    with world.silo() as silo:
+        world.begin(silo)
+        world.rules("epsilon = 0.001")
+        for attempt in (lambda: silo.check(approved()), lambda: world.begin(silo)):
+            with pytest.raises(PrivacyError, match=r"epsilon=.* is more than its 0\.001"):
+                attempt()
+        world.rules("epsilon = 100.0")
+        silo.check(approved())
+        world.rules("epsilon = 'little'")
+        with pytest.raises(ConfigError, match="epsilon"):
+            silo.check(approved())
+
+
+def test_what_was_opened_when_the_process_began_is_not_exchanged_under_it(world):
+    """
+    Another ledger, key or coordinator than the file names would go on to be used: it takes part in nothing.
+    """
+    with world.silo() as silo:
+        world.rules('ledger = "another.db"')
+        with pytest.raises(PrivacyError, match="another `ledger` than when its process began"):
+            silo.check(approved())
+        world.rules('ledger = "ledger.db"', "coordinators = []")
+        with pytest.raises(PrivacyError, match="coordinators"):
+            silo.check(approved())
+
+
 def test_a_simulation_is_refused_unless_the_silo_allows_it(tmp_path):
     """
     Enrolment for tests says so; a silo of real people does not.
@@ -307,7 +337,8 @@ def test_a_simulation_is_refused_unless_the_silo_allows_it(tmp_path):
     with open_silo(tmp_path / "north") as silo:
         assert silo.rules.test
         silo.check(Approval(terms(test=True)))
-        silo.rules = dataclasses.replace(silo.rules, test=False)
+        file = tmp_path / "north" / FILE
+        file.write_text(file.read_text().replace("test = true", "test = false"))
         with pytest.raises(PrivacyError, match="simulation"):
             silo.check(Approval(terms(test=True)))
 
@@ -395,10 +426,9 @@ def test_the_shared_account_is_priced_by_the_silo_itself(sampled):
     sampled.rules("epsilon = 0.5")
     with sampled.silo() as silo, pytest.raises(PrivacyError, match="epsilon"):
         silo.check(approved(terms(**SHARED)))
-    with sampled.silo() as silo:
-        silo.rules = dataclasses.replace(silo.rules, epsilon=None, unit=tuple(Unit))
-        with pytest.raises(PrivacyError, match="protects a client"):
-            silo.check(approved(terms(**{**SHARED, "unit": Unit.RECORD})))
+    sampled.rules("epsilon = 100.0", 'unit = ["record", "client"]')
+    with sampled.silo() as silo, pytest.raises(PrivacyError, match="protects a client"):
+        silo.check(approved(terms(**{**SHARED, "unit": Unit.RECORD})))
 
 
 def test_rounds_are_not_granted_at_once_where_silos_pay_round_by_round(world):
