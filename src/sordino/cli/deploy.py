@@ -80,6 +80,8 @@ def _from_flags(
 
     if not sites or epsilon is None or delta is None:
         raise click.UsageError("Name sites with --site, --epsilon and --delta, or give --config.")
+    if len(set(sites)) < len(sites):
+        raise click.UsageError("A site is named twice.")
     each = {"epsilon": epsilon, "delta": delta, "unit": unit, "test": test}
     where = {"host": host, "port": port}
     return tables.build(
@@ -111,7 +113,8 @@ def check(folder: Path, *, as_json: bool) -> None:
                 click.echo(f"  {problem}")
     count = sum(map(len, found.values()))
     if count:
-        raise VerificationError.about("deploy", f"{count} found", "see above", problems=str(folder))
+        what = "a problem" if count == 1 else f"{count} problems"
+        raise VerificationError.about("deploy", f"has {what}", "see above", folder=str(folder))
 
 
 @command.command("sign")
@@ -244,6 +247,8 @@ def status(folder: Path, *, as_json: bool) -> None:
         return
     for name, words in found.items():
         click.echo(f"{name}: {words}")
+    if not found:
+        click.echo(f"nothing runs here; `sordino deploy up --local {folder}` starts all of it")
 
 
 @command.command("scrub")

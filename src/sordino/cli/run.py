@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -134,8 +135,12 @@ def say_if_new(file: Path, ledger: str | None) -> None:
         click.echo(f"opening a new ledger, with nothing spent yet: {label(place)}", err=True)
 
 
+EVERY_S = 10.0
+"""How often a run says how far it is where there is no terminal for a live line."""
+
+
 def _progress(*, quiet: bool) -> AbstractContextManager[Callable[[Progress], None]]:
-    """A live line with epsilon spent and left."""
+    """A live line with epsilon spent and left; in a file or a pipe, a line now and then."""
 
     @contextmanager
     def bar() -> Iterator[Callable[[Progress], None]]:
@@ -148,10 +153,13 @@ def _progress(*, quiet: bool) -> AbstractContextManager[Callable[[Progress], Non
             TimeRemainingColumn(),
             TextColumn("{task.description}"),
         )
-        with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as live:
+        console = Console(stderr=True)
+        said = time.monotonic()
+        with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as live:
             task = live.add_task("", total=1)
 
             def show(step: Any) -> None:
+                nonlocal said
                 private = step.limit != float("inf")
                 text = (
                     f"epsilon {step.spent:.3f} spent, {max(0.0, step.limit - step.spent):.3f} left"
@@ -159,6 +167,9 @@ def _progress(*, quiet: bool) -> AbstractContextManager[Callable[[Progress], Non
                     else "NOT PRIVATE"
                 )
                 live.update(task, completed=step.round, total=step.rounds, description=text)
+                if not (quiet or console.is_terminal) and time.monotonic() - said >= EVERY_S:
+                    said = time.monotonic()
+                    click.echo(f"round {step.round} of {step.rounds}: {text}", err=True)
 
             yield show
 

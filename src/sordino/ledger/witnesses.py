@@ -207,5 +207,6 @@ def compare(db: Connection, notes: Sequence[str], keys: Sequence[VerifyKey]) -> 
     seen = sightings(notes, keys)
     problems = contradictions(seen, checkpoints.leaves(db))
     if problems:
-        raise VerificationError.about("ledger", "; ".join(problems), "nothing was released; find the newer ledger")
+        remedy = "nothing was released; find the newer ledger: runs with these silos share one, which `ledger` names"
+        raise VerificationError.about("ledger", "; ".join(problems), remedy)
     return max((sighting.checkpoint.size for sighting in seen), default=0)

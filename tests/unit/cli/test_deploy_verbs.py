@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,8 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(fed, capsys):
 def test_nothing_runs_and_nothing_is_stopped(fed, capsys):
     main(["deploy", "status", str(fed), "--json"])
     assert json.loads(capsys.readouterr().out) == {}
+    main(["deploy", "status", str(fed)])
+    assert "nothing runs here; `sordino deploy up --local" in capsys.readouterr().out
     main(["deploy", "down", str(fed)])
     assert "nothing ran" in capsys.readouterr().out
 
@@ -63,6 +66,7 @@ def test_nothing_runs_and_nothing_is_stopped(fed, capsys):
     ("arguments", "words"),
     [
         (["init", "OUT"], "Name sites"),
+        (["init", "OUT", "--site", "n", "--site", "n", "--epsilon", "1", "--delta", "1e-5"], "named twice"),
         (["init", "OUT", "--site", "n", "--epsilon", "1", "--delta", "2"], "strictly between 0 and 1"),
         (["init", "OUT", "--site", "../n", "--epsilon", "1", "--delta", "1e-5"], "letters, digits"),
         (["init", "OUT", "--site", "n", "--epsilon", "1", "--delta", "1e-5", "--officer", "x"], "not a public key"),
@@ -82,3 +86,22 @@ def test_mistakes_are_one_line_and_write_nothing(arguments, words, tmp_path, cap
     assert words in error
     assert len(error.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "more", "words"),
+    [
+        ("", (), "is no coordinator's folder"),
+        ("sites/north", (), "is no coordinator's folder"),
+        ("coordinator", ("--min-silos", "0"), "minimum=0"),
+        ("coordinator", ("--timeout", "-1"), "timeout=-1"),
+    ],
+)
+def test_a_run_by_the_wrong_folder_or_with_no_patience_is_refused_at_once(fed, tmp_path, capsys, folder, more, words):
+    file = tmp_path / "heart.toml"
+    file.write_text((Path(__file__).parents[3] / "examples/heart.toml").read_text())
+    where = ["--engine", "flower", "--federation", str(fed / folder), "--runs", str(tmp_path / "runs")]
+    with pytest.raises(SystemExit) as left:
+        main(["run", str(file), "--no-compare", *where, *more])
+    assert left.value.code == 2
+    assert words in capsys.readouterr().err

@@ -105,6 +105,19 @@ def test_a_plan_for_people_shows_every_part(heart, capsys):
         assert part in shown
 
 
+def test_a_run_without_a_terminal_says_how_far_it_is(heart, capsys, monkeypatch):
+    """
+    A log that says nothing until the end looks like one of a program that hangs.
+    """
+    from sordino.cli import run
+
+    monkeypatch.setattr(run, "EVERY_S", 0.0)
+    main(["run", str(heart), "--runs", str(heart.parent / "runs")])
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("round ")]
+    assert lines[0].startswith("round 1 of ")
+    assert "epsilon" in lines[0]
+
+
 def test_a_run_for_people_says_what_was_spent(heart, capsys):
     """
     A head, the figures, what was spent and where the folder is; the second time that nothing was trained.

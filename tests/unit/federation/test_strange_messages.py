@@ -59,6 +59,17 @@ def test_strange_bytes_are_no_letter(content):
     assert letter_of(message(content)).action == REFUSED
 
 
+def test_a_node_that_is_gone_is_said_in_plain_words():
+    from flwr.common.constant import ErrorCode
+
+    from sordino.federation.engines.flower import letter_of
+
+    error = SimpleNamespace(code=ErrorCode.NODE_UNAVAILABLE, reason="Node Unavailable - 2 x its expected interval")
+    answer = letter_of(SimpleNamespace(has_error=lambda: True, error=error))
+    assert answer.action == REFUSED
+    assert "its node is gone" in answer.text("why")
+
+
 def test_a_letter_is_one():
     from sordino.federation.engines.flower import letter_of
 

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sordino.core import checks
 from sordino.core.errors import ConfigError, EngineError, SordinoError
 from sordino.experiment.config import Experiment, read
 from sordino.experiment.deploy import at_rest, bundle, flower_code, layout, signatures
@@ -66,6 +67,10 @@ class Patience:
     timeout: float = 3600.0
     answer: float = 120.0
 
+    def __post_init__(self) -> None:
+        checks.count("run", minimum=self.minimum)
+        checks.positive("run", timeout=self.timeout)
+
 
 def federation(
     folder: Path, experiment: Experiment, patience: Patience = Patience(), tell: Callable[[str], None] = lambda _: None
@@ -85,10 +90,10 @@ def federation(
         path.stem: VerifyKey.parse(path.read_text("utf-8").strip())
         for path in sorted((folder / layout.SILOS).glob("*.pub"))
     }
-    if not keys:
-        raise ConfigError.about(
-            "federation", "has no silos' public keys", "make it with `sordino deploy init`", folder=str(folder)
-        )
+    if not (keys and (folder / KEY).exists()):
+        rule = "is no coordinator's folder: it lacks a key, or those of silos"
+        remedy = "give the folder `coordinator` of what `sordino deploy init` wrote"
+        raise ConfigError.about("federation", rule, remedy, folder=str(folder))
     return Federation(
         experiment=experiment,
         post=Within({}),
@@ -119,7 +124,7 @@ def connected(folder: Path, told: Federation, plan: str) -> Iterator[Federation]
     os.environ.update(environment(folder, telemetry=mine.telemetry))
     database = at_rest.place(folder, mine.database)
     if not database.exists():
-        raise EngineError.about("run", "is not running", "sordino deploy serve FOLDER", coordinator=str(folder))
+        raise EngineError.about("run", "is not running", f"`sordino deploy serve {folder}`", coordinator=str(folder))
     code = bundle.fab()
     signed = signatures.read(folder, code)
     try:

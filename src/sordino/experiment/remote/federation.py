@@ -73,7 +73,7 @@ class Federation:
         approval = approval or Approval(terms_of(plan))
         self._check(plan, approval)
         terms = _terms(plan, self.experiment, approval, self.key.name)
-        roll = Roll(self.post, self.silos, self.answer, self.timeout, self.wait)
+        roll = Roll(self.post, self.silos, self.answer, self.timeout, self.wait, tell=self.tell)
         # It starts with all of them. One that is lost later does not keep the others from going on.
         least = self.minimum if _begun(place, plan.run) else len(plan.clients)
         found = roll.gather(plan.clients, plan.run, self.key.name, wait=self.wait, least=least)

@@ -13,6 +13,9 @@ from sordino.experiment.site.member import greeting
 from sordino.federation.post import Letter, Post, opened
 from sordino.ledger.keys import VerifyKey
 
+QUIET_S = 3.0
+"""How long it waits without saying so."""
+
 MOST = 5
 """Reasons that an error quotes: a stranger may have many nodes."""
 
@@ -46,6 +49,7 @@ class Roll:
         wait: How long to wait at the end of a run for sites that are away, in seconds.
         addresses: Where each site was found.
         unheard: Why what came from an address was not believed, for whoever looks for a site that is missing.
+        tell: Told whom it waits for.
     """
 
     post: Post
@@ -55,6 +59,7 @@ class Roll:
     wait: float = 0.0
     addresses: dict[str, str] = field(default_factory=dict)
     unheard: dict[str, str] = field(default_factory=dict)
+    tell: Callable[[str], None] = lambda _: None
 
     def greet(self, names: Iterable[str], run: str, origin: str, timeout: float) -> dict[str, Greeting]:
         """Ask whoever is there who they are; those of the names that answered in time, with what they say."""
@@ -81,7 +86,8 @@ class Roll:
         Raises:
             EngineError: Fewer than `least` have answered by then.
         """
-        missing, end = set(names), time.monotonic() + wait
+        missing, begun = set(names), time.monotonic()
+        end, silent = begun + wait, True
         found: dict[str, Greeting] = {}
         while missing:
             answered = self.greet(missing, run, origin, self.timeout)
@@ -97,6 +103,9 @@ class Roll:
                     "are they running, and are their keys and names known here? `sordino deploy check`",
                     sites=sorted(missing),
                 )
+            if missing and silent and time.monotonic() > begun + QUIET_S:
+                self.tell(f"waiting for {', '.join(sorted(missing))}, for {wait:g} s at most")
+                silent = False
             if missing:
                 time.sleep(min(1.0, max(0.0, end - time.monotonic())))
         return found

@@ -35,6 +35,9 @@ SHAPE, TYPE = "vector.shape", "vector.type"
 SHORT = 2**20
 """Bytes. Each part of a message is a request to Flower's server, of 5 to 10 ms; an array is three of them."""
 
+NODE_UNAVAILABLE = 5
+"""Flower's code, `ErrorCode.NODE_UNAVAILABLE`, for a node without signs of life."""
+
 
 class Correspondence(Protocol):
     """What is written to a client in a round, and what its answers are worth."""
@@ -330,6 +333,8 @@ def _vector(fields: dict[str, Any], arrays: Any) -> NDArray[Any] | None:
 def letter_of(message: Message) -> Letter:
     """The letter in a message, or a refusal if there is none: whoever sent it, nothing but an answer can come of it."""
     if message.has_error():
+        if message.error.code == NODE_UNAVAILABLE:
+            return refusal(EngineError("its node is gone: killed, or cut off"))
         return refusal(EngineError.about("flower", message.error.reason or "failed", code=message.error.code))
     letter = None
     # Bytes of a stranger, which Flower and numpy read: there is no list of what they raise.
