@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from sordino.core.errors import EngineError, SordinoError, VerificationError
@@ -13,7 +15,7 @@ from sordino.experiment.site.member import greeting
 from sordino.federation.post import Letter, Post, opened
 from sordino.ledger.keys import VerifyKey
 
-QUIET_S = 3.0
+QUIET_S = 5.0
 """How long it waits without saying so."""
 
 MOST = 5
@@ -86,29 +88,40 @@ class Roll:
         Raises:
             EngineError: Fewer than `least` have answered by then.
         """
-        missing, begun = set(names), time.monotonic()
-        end, silent = begun + wait, True
+        missing, end = set(names), time.monotonic() + wait
         found: dict[str, Greeting] = {}
-        while missing:
-            answered = self.greet(missing, run, origin, self.timeout)
-            found |= answered
-            missing -= answered.keys()
-            if missing and time.monotonic() > end:
-                if len(found) >= least:
-                    break
-                heard = "; ".join(list(self.unheard.values())[:MOST])
-                raise EngineError.about(
-                    "run",
-                    f"have not answered within {wait:g} s{' (heard: ' * bool(heard)}{heard}{')' * bool(heard)}",
-                    "are they running, and are their keys and names known here? `sordino deploy check`",
-                    sites=sorted(missing),
-                )
-            if missing and silent and time.monotonic() > begun + QUIET_S:
-                self.tell(f"waiting for {', '.join(sorted(missing))}, for {wait:g} s at most")
-                silent = False
-            if missing:
-                time.sleep(min(1.0, max(0.0, end - time.monotonic())))
+        with self._saying(missing):
+            while missing:
+                answered = self.greet(missing, run, origin, self.timeout)
+                found |= answered
+                missing -= answered.keys()
+                if missing and time.monotonic() > end:
+                    if len(found) >= least:
+                        break
+                    heard = "; ".join(list(self.unheard.values())[:MOST])
+                    raise EngineError.about(
+                        "run",
+                        f"have not answered within {wait:g} s{' (heard: ' * bool(heard)}{heard}{')' * bool(heard)}",
+                        "are they running, and are their keys and names known here? `sordino deploy check`",
+                        sites=sorted(missing),
+                    )
+                if missing:
+                    time.sleep(min(1.0, max(0.0, end - time.monotonic())))
         return found
+
+    @contextmanager
+    def _saying(self, missing: set[str]) -> Iterator[None]:
+        """Say whom it waits for if it takes long: a node that is gone is asked until Flower's server has noticed."""
+
+        def say() -> None:
+            self.tell(f"waiting for {', '.join(sorted(missing - self.addresses.keys()) or sorted(missing))}")
+
+        soon = threading.Timer(QUIET_S, say)
+        soon.start()
+        try:
+            yield
+        finally:
+            soon.cancel()
 
     def ask(self, letters: Mapping[str, Letter], *, patient: bool = False) -> dict[str, Letter]:
         """The answers to letters by site, refusals raised.
