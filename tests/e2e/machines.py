@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,8 +252,9 @@ class Lines:
             if answer is not None:
                 yield address, answer
 
-    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> Collection[str]:
         list(self.ask(letters, timeout))
+        return letters.keys()
 
 
 def answers(members: Mapping[str, Member], **instead: Callable[[Answering], Answering]) -> dict[str, Answering]:

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from machines import NAMES, Killed, Lines
+from machines import NAMES, Killed, Lines, trains
 from test_machine_faults import dies
 from whole_runs import model, planned
 
-from sordino.core.errors import ConfigError, EngineError, PrivacyError
+from sordino.core.errors import BudgetRefused, ConfigError, EngineError, PrivacyError
 from sordino.experiment.folder import RunFolder
 from sordino.experiment.remote import federation
 from sordino.experiment.remote.first_come import FirstComeBooks
 from sordino.experiment.run import run
 from sordino.experiment.site.member import Member
 from sordino.experiment.site.outbox import Outbox
-from sordino.federation.post import unanswered
+from sordino.federation.post import refusal, unanswered
 from sordino.ledger import Ledger
 from sordino.ledger.silo import SiloLedger
 
@@ -277,6 +277,74 @@ def test_an_answer_that_comes_twice_counts_once(hospitals, draws):
     assert "east is back" in hospitals.told
     assert len(set(come)) == len(come)
     assert max(draws.values()) == 1
+    hospitals.hold(plan.run, draws)
+
+
+def test_a_coordinator_that_was_taken_over_stops(hospitals, draws):
+    """
+    The same command, given twice by mistake: the first process does not take the run back from the second.
+    """
+    plan, _ = planned(hospitals.file, *TERMS)
+    begun = []
+    with hospitals.sites() as sites:
+
+        def nested(letter, answering):
+            if trains(letter, 1) and not begun:
+                begun.append(True)
+                with pytest.MonkeyPatch.context() as patch:
+                    dies(patch, RunFolder, "save", lambda _, state: state.round == 2, after=True)
+                    with pytest.raises(Killed):
+                        hospitals.run(Paced(sites, pace={"south": 3.7}), *TERMS)
+            return answering(letter)
+
+        with pytest.raises(PrivacyError, match="was taken over by a newer process"):
+            hospitals.run(Paced(sites, {"east": nested}, pace={"south": 3.7}), *TERMS)
+        hospitals.run(Paced(sites), *TERMS)
+    come = used(hospitals, plan)
+    assert len(set(come)) == len(come)
+    hospitals.hold(plan.run, draws)
+
+
+def test_who_refuses_is_asked_less_and_less(hospitals, draws):
+    """
+    Two of three refuse to train: the run waits its time, and does not fill everybody's ledgers meanwhile.
+    """
+    plan, _ = planned(hospitals.file, *TERMS)
+
+    def no(letter, answering):
+        return refusal(BudgetRefused("no")) if letter.action == "train" else answering(letter)
+
+    with hospitals.sites() as sites:
+        with pytest.raises(EngineError, match="none came for 1 s"):
+            hospitals.run(Paced(sites, {"south": no, "north": no}), *TERMS, timeout=1.0)
+        with Ledger(hospitals.places()[""], read_only=True) as ledger:
+            assert sum(entry.kind == "run-opened" for entry in ledger.history()) <= 4
+        hospitals.run(Paced(sites), *TERMS)
+    hospitals.hold(plan.run, draws)
+
+
+def test_who_is_at_work_is_left_alone_when_another_is_back(hospitals, draws):
+    """
+    One silo blinks while another trains for long: nobody waits for that one, and all ledgers agree in the end.
+    """
+    plan, _ = planned(hospitals.file, *TERMS)
+    blinked, busy = [], []
+
+    def blink(letter, answering):
+        if trains(letter, 1) and not blinked:
+            blinked.append(True)
+            return None
+        return answering(letter)
+
+    def south(letter, answering):
+        busy.append(letter.action)
+        return answering(letter)
+
+    with hospitals.sites() as sites:
+        hospitals.run(Paced(sites, {"east": blink, "south": south}, pace={"south": 100.0}), *TERMS)
+    assert "east is back" in hospitals.told
+    assert "train" not in busy  # it was never done
+    assert busy.count("join") == 2  # at the start and in the end
     hospitals.hold(plan.run, draws)
 
 

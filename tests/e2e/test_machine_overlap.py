@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from machines import NAMES, Killed, Lines, Machines
 from test_machine_faults import dies
@@ -13,11 +16,14 @@ from sordino.core.errors import ConfigError
 from sordino.experiment import asynchrony
 from sordino.experiment.folder import RunFolder
 from sordino.experiment.remote.books import RemoteBooks
+from sordino.experiment.remote.signing import Signing, signed_only
 from sordino.experiment.run import run
 from sordino.experiment.site.member import Member
 from sordino.experiment.site.outbox import Outbox
 from sordino.federation.engines.overlapping import Overlapping
+from sordino.federation.post import Letter
 from sordino.federation.sampling.buffered import Buffered
+from sordino.ledger.keys import SigningKey
 from sordino.ledger.silo import SiloLedger
 
 SIZE, ROUNDS = 2, 8
@@ -265,6 +271,68 @@ def test_a_silo_follows_the_schedule_and_not_the_letter(hospitals, draws):
     assert all("is not one that this client takes part in" in why for why in refused)
     assert len(refused) == 3
     settled(hospitals, plan)
+
+
+TIGHT = tuple(term.replace("norm=0.5", "norm=0.05") for term in CLIENTS)
+
+
+@pytest.mark.parametrize("stages", [[{"clip": {"norm": 1e6}}], [{"adaptive_clip": {"norm": 0.05}}], [{}]])
+def test_a_coordinator_does_not_choose_the_clip_of_what_it_sees_raw(clients, stages):
+    """
+    What a round has learnt travels in its letters; the clip of the plan is nothing that is learnt.
+    """
+    norms, refused = [], []
+
+    def bent(letter, answering):
+        if letter.action == "train" and letter.vector is not None:
+            asked = replace(letter, fields={**letter.fields, "memory": json.dumps({"stages": stages})})
+            refused.append(answering(asked).fields.get("why", ""))
+        answer = answering(letter)
+        norms.append(0.0 if letter.action != "train" or answer.vector is None else np.linalg.norm(answer.vector))
+        return answer
+
+    with clients.sites() as sites:
+        clients.run(Lines(sites, {"east": bent}), *TIGHT)
+    assert refused
+    assert all("stages" in why or "stage" in why for why in refused)
+    assert max(norms) <= 0.05 + 1e-6
+
+
+@pytest.mark.parametrize("action", ["train", "forfeit", "leave"])
+def test_a_run_is_of_the_coordinator_that_joined_it(clients, action):
+    """
+    A silo of two coordinators: the other one's signature gets no update, and ends nothing, in a run that is not its.
+    """
+    other, got = SigningKey.generate("other"), []
+    for name in NAMES:
+        file = clients.at(name) / "silo.toml"
+        own = f'coordinators = ["{clients.key.public}"'
+        assert own in file.read_text()
+        file.write_text(file.read_text().replace(own, f'{own}, "{other.public}"'))
+
+    with clients.sites() as sites:
+        signed = {name: Signed(site) for name, site in sites.items()}
+
+        def thief(letter, answering):
+            if letter.action == "train" and not got:
+                bare = {k: v for k, v in letter.fields.items() if k not in ("by", "seal", "once")}
+                forged = Letter(action, {**bare, "rounds": "[0]"}, letter.vector)
+                got.append(answering(Signing(Lines(signed), other, clients.keys()).signed({"east": forged})["east"]))
+            return answering(letter)
+
+        clients.run(Signing(Lines(signed, {"east": thief}), clients.key, clients.keys()), *CLIENTS)
+    assert [("is not joined by this coordinator" in one.fields["why"], one.vector) for one in got] == [(True, None)]
+
+
+class Signed:
+    """A site that takes signed letters only."""
+
+    def __init__(self, site):
+        self.site = site
+
+    def answer(self, letter):
+        silo = self.site.member.silo
+        return signed_only(self.site.answer, lambda: silo.rules, silo.key)(letter)
 
 
 def test_a_bare_letter_charges_nothing_where_nothing_was_begun(hospitals, draws):

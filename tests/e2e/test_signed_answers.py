@@ -13,8 +13,8 @@ from whole_runs import model, planned
 
 from sordino.core.errors import BudgetRefused, EngineError
 from sordino.experiment.remote.books import RemoteBooks
-from sordino.experiment.remote.signing import BY, SEAL, TO, Signing, signed_only
-from sordino.federation.post import Letter, refusal
+from sordino.experiment.remote.signing import SEAL, TO, Signing, signed_only
+from sordino.federation.post import BY, Letter, refusal
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Signed:
 
     def answer(self, letter: Letter) -> Letter | None:
         silo = self.site.member.silo
-        return signed_only(self.site.answer, silo.rules, silo.key)(letter)
+        return signed_only(self.site.answer, lambda: silo.rules, silo.key)(letter)
 
 
 @dataclass

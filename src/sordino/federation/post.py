@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -23,6 +23,9 @@ Field: TypeAlias = int | float | str | bytes
 
 _SOON = 0.05
 """Seconds."""
+
+BY = "by"
+"""Field of a letter that was signed: the name of the key."""
 
 REFUSED = "refused"
 """Action of an answer that says why nothing is sent."""
@@ -97,8 +100,11 @@ class Post(Protocol):
         """
         ...
 
-    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
-        """Send letters, by address, and wait for nothing. Who has not read one after `timeout` seconds never does."""
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> Collection[str]:
+        """Send letters, by address, and wait for nothing; to which addresses they went.
+
+        Who has not read one after `timeout` seconds never does.
+        """
         ...
 
     def mail(self) -> Mail:
@@ -158,8 +164,8 @@ class Within:
             if address in self.sites:
                 yield address, self.sites[address](letter)
 
-    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
-        list(self.ask(letters, timeout))
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> Collection[str]:
+        return [address for address, _ in self.ask(letters, timeout)]
 
     def mail(self) -> Mail:
         return Prompt(self)

@@ -33,20 +33,24 @@ class Owned(Admitting):
         self._quotas: dict[str, tuple[str, ...]] = {}
         self._open: dict[str, tuple[str, Reservation]] = {}
 
-    def open_run(self, run: str, given: int | None = None) -> int:
+    def open_run(self, run: str, given: int | None = None, *, held: bool = False) -> int:
         """Take over a run, at every start and restart. Returns its fence, higher than all before.
 
         Args:
             run: Whose releases.
             given: The fence that another ledger gave: a silo adopts its coordinator's. Left out, the next one.
+            held: Only if this process is the newest owner already, and raises its own fence.
 
         Raises:
             PrivacyError: The fence given, or a higher one, was here before: whoever gives it is not the newest owner.
+                Or the run was taken over from the one who held it.
         """
         if not run:
             raise ConfigError.about("open_run", "must be a text", run=run)
         table = schema.run
         with self._store.write() as db:
+            if held:
+                self._guard(db, run)
             last = reading.fence(db, run)
             fence = last + 1 if given is None else given
             if fence <= last:
@@ -119,6 +123,15 @@ class Owned(Admitting):
             if news:
                 history.append(db, "consented", {"txid": txid, "account": account, "consent": text})
         return news
+
+    def require_owned(self, run: str) -> None:
+        """Return only if this process is the run's newest owner: for who goes on without a charge.
+
+        Raises:
+            PrivacyError: The run was taken over.
+        """
+        with self._store.read() as db:
+            self._guard(db, run)
 
     def forfeit_open(self, run: str, only: Collection[str] | None = None) -> list[str]:
         """Count every reserved, uncommitted charge of a run as spent: its noise may have been seen. Returns them.

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from sordino.core.errors import BudgetRefused
-from sordino.experiment.remote.signing import BY, ONCE, SEAL, TO, Signing, answered, signed_only
+from sordino.experiment.remote.signing import ONCE, SEAL, TO, Signing, answered, signed_only
 from sordino.experiment.site.serving import listening
 from sordino.experiment.site.wire import ask
 from sordino.federation.engines.flower import GridPost
-from sordino.federation.post import Letter, Within, refusal
+from sordino.federation.post import BY, Letter, Within, refusal
 from sordino.ledger.keys import SigningKey
 from sordino.ledger.rules import Rules
 
@@ -34,7 +34,7 @@ class Site:
 
     def __init__(self, change=lambda letter: letter, back=lambda answer, letter: answer, answer=ANSWER):
         self.heard, self._change, self._back, self._said = [], change, back, answer
-        self.answering = signed_only(self._answer, RULES, NORTH)
+        self.answering = signed_only(self._answer, lambda: RULES, NORTH)
 
     def _answer(self, letter):
         self.heard.append(letter)
@@ -56,12 +56,13 @@ def alike(one, other):
 
 def test_a_signed_letter_arrives_as_it_was_written_and_so_does_its_answer():
     """
-    Without the fields that carried the signatures.
+    Without the fields that carried the signatures; a letter keeps who signed it.
     """
     site = Site()
     assert alike(sent(site), ANSWER)
     (heard,) = site.heard
-    assert alike(heard, replace(LETTER, fields={k: v for k, v in LETTER.fields.items() if k != TO}))
+    bare = {k: v for k, v in LETTER.fields.items() if k != TO}
+    assert alike(heard, replace(LETTER, fields={**bare, BY: heard.fields[BY]}))
 
 
 @pytest.mark.parametrize(

@@ -106,12 +106,19 @@ class Attendance:
 
         Who refuses stays away for good; who does not answer is asked again before the next round.
         """
-        away = [silo for silo in self.terms.clients if silo not in self.fences and silo not in self.refused]
-        back = self._greet(away, GREETING_S) if away else {}
+        back = self._back()
         if back:
             self._enter(back | self._greet(self.fences, self._patience))
-            for silo in back.keys() & self.fences.keys():
-                self.tell(f"{silo} is back")
+            self._tell_of(back)
+
+    def _back(self) -> dict[str, Greeting]:
+        """Of the silos that are away, those that answer."""
+        away = [silo for silo in self.terms.clients if silo not in self.fences and silo not in self.refused]
+        return self._greet(away, GREETING_S) if away else {}
+
+    def _tell_of(self, back: Iterable[str]) -> None:
+        for silo in set(back) & self.fences.keys():
+            self.tell(f"{silo} is back")
 
     @property
     def _patience(self) -> float:
@@ -122,8 +129,11 @@ class Attendance:
 
     def _enter(self, greetings: Mapping[str, Greeting]) -> None:
         """Let silos join under a new fence, all under the same: a charge has one, and so have the grants beside it."""
-        fence = self.own.ledger.open_run(self.terms.run)
+        fence = self.own.ledger.open_run(self.terms.run, held=True)
         self.fences.clear()
+        self._let_in(greetings, fence)
+
+    def _let_in(self, greetings: Mapping[str, Greeting], fence: int) -> None:
         for silo, greeting in greetings.items():
             try:
                 self.join({silo: self.own.ledger.growth(greeting.seen)}, fence)

@@ -123,6 +123,10 @@ class RemoteBooks(Attendance):
         self._begun.add(begun)
         return self.roll.addresses[silo], Letter("begin", self._starting(silo, plan, announced), announced.model)
 
+    def unsent(self, plan: RoundPlan, client: int) -> None:
+        silo = self.terms.clients[client]
+        self._begun.discard((silo, plan.round, self.fences.get(silo, 0)))
+
     def _starting(self, silo: str, plan: RoundPlan, announced: Announced) -> dict[str, Any]:
         return {**self.addressed(silo), "round": plan.round, "memory": json.dumps(announced.memory)}
 

@@ -95,7 +95,7 @@ class Federation:
     def _asking(self, plan: Plan, own: LedgerBooks, terms: Terms, roll: Roll) -> tuple[RemoteBooks, Flower]:
         """The books and the engine: those that read updates, or those that add them unread."""
         if asynchrony.first_come(plan.experiment):
-            sampler, memory = asynchrony.schedule(plan.experiment), remembered(own.ledger, terms)
+            sampler, memory = asynchrony.schedule(plan.experiment), remembered(own.ledger, terms, own.fence)
             each = FirstComeBooks(own, terms, roll, self.minimum, self.tell, sampler=sampler, memory=memory)
             return each, FirstCome(self.post, each, self.timeout, mail=self.post.mail())
         if plan.experiment.homomorphic is None:

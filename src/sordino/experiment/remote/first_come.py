@@ -9,6 +9,7 @@ The ledger is the buffer. Which update is in which round follows from the order 
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +19,9 @@ import numpy as np
 
 from sordino.core.errors import EngineError
 from sordino.core.types import RoundPlan, Vector
-from sordino.experiment.remote.attendance import Terms
+from sordino.experiment.remote.attendance import GREETING_S, Terms
 from sordino.experiment.remote.books import RemoteBooks
+from sordino.experiment.remote.roll import Greeting
 from sordino.federation.engines import Announced
 from sordino.federation.engines.first_come import Brought
 from sordino.federation.post import REFUSED, Letter
@@ -27,6 +29,9 @@ from sordino.federation.sampling.buffered import Buffered
 from sordino.ledger import Claim, Ledger
 from sordino.ledger.grants import Request
 from sordino.privacy.permits import Line, Reservation
+
+LONGEST_S = 60.0
+"""The longest rest of a silo that fails again and again, in seconds."""
 
 
 @dataclass
@@ -63,19 +68,25 @@ class Memory:
     Args:
         work: Updates that silos work at, by silo.
         came: Updates that have come, in that order.
+        fence: The coordinator's newest. A silo joins under it before it begins anew; who is at work is left alone.
         begun: How many each silo has begun.
+        failed: How often in a row each silo has failed; and until when it is left alone, by this process's clock.
         held: Vectors that are in no saved model yet, by charge, as far as they were read.
     """
 
     work: dict[str, _Work] = field(default_factory=dict)
     came: list[_Come] = field(default_factory=list)
+    fence: int = 0
     begun: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    rests: dict[str, float] = field(default_factory=dict)
     held: dict[str, Vector] = field(default_factory=dict)
 
 
-def remembered(ledger: Ledger, terms: Terms) -> Memory:
-    """What a ledger knows of a run."""
-    memory, owner = Memory(), {account: silo for silo, accounts in terms.accounts.items() for account in accounts}
+def remembered(ledger: Ledger, terms: Terms, fence: int) -> Memory:
+    """What a ledger knows of a run, for the process that has this fence."""
+    memory = Memory(fence=fence)
+    owner = {account: silo for silo, accounts in terms.accounts.items() for account in accounts}
     charges = {charge.txid: charge for charge in ledger.charges(terms.run) if charge.purpose == "train"}
     for txid, charge in charges.items():
         silo = owner[charge.lines[0].account]
@@ -112,6 +123,8 @@ class FirstComeBooks(RemoteBooks):
         purpose: str = "train",
     ) -> Reservation | None:
         if purpose != "train":
+            if any(fence < self.memory.fence for fence in self.fences.values()):  # one charge of all, under one fence
+                self._enter(self._greet(self.fences, self._patience))
             return super().reserve(txid, round, lines, purpose)
         self.welcome_back()
         self._round.txid = ""
@@ -122,6 +135,8 @@ class FirstComeBooks(RemoteBooks):
     def commit(self, reservation: Reservation | None, artefact: bytes) -> None:
         if self._round.txid:
             super().commit(reservation, artefact)
+        else:  # before the round is saved: another process of the run may have gone on meanwhile
+            self.own.ledger.require_owned(self.terms.run)
 
     def earlier(self, txid: str) -> bytes | bool | None:
         return None if self._number(txid) is not None else super().earlier(txid)
@@ -146,6 +161,20 @@ class FirstComeBooks(RemoteBooks):
 
     # ── the engine's side ──
 
+    def welcome_back(self) -> None:
+        """Let silos that are back join, and them only: who is at work goes on under the fence that it has."""
+        back = self._back()
+        if back:
+            self.memory.fence = self.own.ledger.open_run(self.terms.run, held=True)
+            self._let_in(back, self.memory.fence)
+            self._tell_of(back)
+
+    def _back(self) -> dict[str, Greeting]:
+        now = time.monotonic()
+        resting = {silo for silo, until in self.memory.rests.items() if now < until}
+        away = [s for s in self.terms.clients if s not in self.fences and s not in self.refused and s not in resting]
+        return self._greet(away, GREETING_S) if away else {}
+
     def due(
         self, plan: RoundPlan, size: int, starts: Callable[[int], Announced], lines: Callable[[int], Sequence[Line]]
     ) -> Mapping[str, Letter]:
@@ -155,14 +184,22 @@ class FirstComeBooks(RemoteBooks):
             if silo not in self.fences:
                 continue
             free = silo not in self.memory.work and silo not in waiting
-            if free and self.memory.begun[silo] < self._how.per_client:
+            if free and self.memory.begun[silo] < self._how.per_client and self._joins(silo):
                 self._begin(silo, plan, tuple(lines(client)))
             work = self.memory.work.get(silo)
-            if work is not None and work.told != self.fences[silo]:
+            if work is not None and silo in self.fences and work.told != self.fences[silo]:
                 work.told, start = self.fences[silo], starts(work.version)
                 told = {**self.addressed(silo), "round": work.version, "memory": json.dumps(start.memory)}
                 letters[self.roll.addresses[silo]] = Letter("train", told, start.model)
         return letters
+
+    def _joins(self, silo: str) -> bool:
+        """Whether a free silo has joined under the newest fence, which is that of all charges from now on."""
+        if self.fences[silo] < self.memory.fence:
+            greeted = self._greet([silo], self.roll.timeout)
+            self.fences.pop(silo)
+            self._let_in(greeted, self.memory.fence)
+        return silo in self.fences
 
     def _begin(self, silo: str, plan: RoundPlan, lines: tuple[Line, ...]) -> None:
         """Charge an update here, before its silo may draw for it. A version that it lost is not begun again."""
@@ -205,7 +242,7 @@ class FirstComeBooks(RemoteBooks):
             ledger.found(work.txid, vector.tobytes(), consents)
         else:
             ledger.commit(work.reservation, vector.tobytes(), consents)
-        del self.memory.work[silo]
+        del self.memory.work[silo], self.memory.failed[silo]
         self.memory.came.append(_Come(silo, work.version, work.txid, vector is None))
         if vector is not None:
             self.memory.held[work.txid] = vector
@@ -215,6 +252,10 @@ class FirstComeBooks(RemoteBooks):
         self.tell(f"without {silo} for now: {why}")
         if silo in self.memory.work:  # it has to join again: it may have restarted, or be behind
             self.fences.pop(silo, None)
+            self.memory.failed[silo] += 1
+            # Once is a restart. Who fails again and again is asked less and less often.
+            pause = 2.0 ** self.memory.failed[silo] if self.memory.failed[silo] > 1 else 0.0
+            self.memory.rests[silo] = time.monotonic() + min(pause, LONGEST_S)
 
     def come(self, first: int, last: int) -> Sequence[tuple[int, Vector | None]]:
         return [(come.version, None if come.lost else self._vector(come.txid)) for come in self.memory.came[first:last]]

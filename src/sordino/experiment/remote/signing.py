@@ -12,18 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sordino.core.errors import EngineError, PrivacyError, SordinoError, VerificationError
-from sordino.federation.post import REFUSED, Answering, Field, Letter, Mail, Post, refusal
+from sordino.federation.post import BY, REFUSED, Answering, Field, Letter, Mail, Post, refusal
 from sordino.ledger.keys import SigningKey, VerifyKey
 from sordino.ledger.rules import Rules
 
-BY, SEAL = "by", "seal"
+SEAL = "seal"
 """Fields that a signature adds: whose it is, and the signature."""
 
 TO, ONCE = "to", "once"
@@ -100,8 +100,8 @@ class Signing(Post):
         for address, answer in self.inner.ask(asked, timeout):
             yield address, self.believed(asked[address], answer)
 
-    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
-        self.inner.send(self.signed(letters), timeout)
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> Collection[str]:
+        return self.inner.send(self.signed(letters), timeout)
 
     def mail(self) -> Mail:
         return SignedMail(self, self.inner.mail())
@@ -161,25 +161,28 @@ def _unheard(letter: Letter, answer: Letter, problem: SordinoError) -> Letter:
     return refusal(EngineError.about("post", f"is dropped: {problem}", answer_to=letter.action))
 
 
-def signed_only(answering: Answering, rules: Rules, key: SigningKey) -> Answering:
+def signed_only(answering: Answering, ruled: Callable[[], Rules], key: SigningKey) -> Answering:
     """The same for letters to this silo that one of its coordinators signed; the silo signs what it answers.
+
+    Who signed a letter stays in it (`BY`): a run that one coordinator has joined is not another's.
 
     Any other letter is refused, without a signature: it may bear the seal of a true one, which it would then refuse.
 
     Args:
         answering: The site.
-        rules: Names the silo, and the coordinators' keys.
+        ruled: Gives the silo's rules as they are now: its name, and the coordinators' keys.
         key: The silo's.
     """
 
     def answer(letter: Letter) -> Letter:
+        rules = ruled()
         try:
             rules.known(letter.text(BY), text(letter), letter.text(SEAL))
             if letter.fields.get(TO, rules.name) != rules.name:
                 raise PrivacyError.about(f"silo {rules.name!r}", "is not whom this letter is to", to=letter.text(TO))
         except SordinoError as problem:
             return refusal(problem)
-        own = _with(answering(_bare(letter)), by=rules.name)
+        own = _with(answering(_with(_bare(letter), by=letter.text(BY))), by=rules.name)
         return _with(own, seal=key.sign(answered(letter.text(SEAL), own)))
 
     return answer

@@ -24,12 +24,16 @@ class Joined:
         setting: How it releases.
         client: The silo's position.
         fence: The coordinator's.
+        by: Name of the coordinator's key; None where letters are not signed.
+        clip: The largest clip that the silo's rules allow; None: any.
     """
 
     setup: Setup
     setting: Setting
     client: int
     fence: int
+    by: str | None = None
+    clip: float | None = None
 
     @property
     def run(self) -> str:

@@ -34,7 +34,7 @@ from sordino.experiment.site.preparing import Preparing
 from sordino.experiment.site.sealing import Sealing
 from sordino.experiment.site.sums import Sums
 from sordino.experiment.site.training import model_of, update
-from sordino.federation.post import Field, Letter, refusal
+from sordino.federation.post import BY, Field, Letter, refusal
 from sordino.ledger import Claim
 from sordino.ledger.approval import Approval
 from sordino.ledger.checkpoints import Growth
@@ -132,14 +132,15 @@ class Member:
             told["key"] = self._sealing.key.name
         client = setup.plan.clients.index(self.silo.name)
         self._sums.forget()
-        self._joined = {run: Joined(setup, setting_of(setup), client, fence)}
+        by, clip = letter.fields.get(BY), self.silo.rules.clip
+        self._joined = {run: Joined(setup, setting_of(setup), client, fence, None if by is None else str(by), clip)}
         self._say(f"joined {run}: epsilon {approval.terms.epsilon:.4g} at delta {approval.terms.delta:g}")
         return Letter("join", told)
 
     def _of(self, letter: Letter) -> Joined:
         digest, fence = letter.text("plan"), letter.number("fence")
         for joined in self._joined.values():
-            if joined.setup.plan.digest == digest and joined.fence == fence:
+            if (joined.setup.plan.digest, joined.fence, joined.by) == (digest, fence, letter.fields.get(BY)):
                 return joined
         raise PrivacyError.about(
             f"silo {self.silo.name!r}", "is not joined by this coordinator", "join", plan=digest[:16], fence=fence
@@ -181,8 +182,9 @@ class Member:
             )
         # Without noise of its own an update is nothing to leave on a disk, and nobody asks for it again: the round is
         # lost with its coordinator.
+        fresh = self.silo.ledger.state(txid) is None
         kept = self._once.released(joined.request(number), draw, keep=joined.noised)
-        if kept is not None:
+        if kept is not None and fresh:
             self._say(f"round {number + 1} of {joined.setup.experiment.count}: charged and handed over")
         return kept
 
@@ -242,6 +244,7 @@ class Member:
         if letter.vector is not None:
             self._end(joined, np.asarray(letter.vector, dtype=np.float32))
         self._outbox.clear()
+        self._begun.clear()
         del self._joined[joined.run]
         self._say(f"left {joined.run}")
         return Letter("leave", {"signature": signature, "claims": json.dumps(claims)})

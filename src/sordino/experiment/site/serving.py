@@ -84,7 +84,7 @@ def serve(folder: Path, *, say: Callable[[str], None] = print, stop: threading.E
     site, ending = read_site(folder), stop or _signalled()
     with _alone(folder), open_silo(folder) as silo:
         member = Member(silo, folder, peers=peers(folder), data=site.here, say=say)
-        answering = one_at_a_time(signed_only(member.answer, silo.rules, silo.key))
+        answering = one_at_a_time(signed_only(member.answer, lambda: silo.rules, silo.key))
         say(f"site {silo.name} is ready")
         with listening(folder / site.socket, answering):
             if site.port and site.isolation == "process":

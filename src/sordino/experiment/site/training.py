@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from sordino.core.errors import EngineError, PrivacyError
 from sordino.core.types import RoundPlan, Vector
 from sordino.experiment.settings import Setting
 from sordino.experiment.site.joined import Joined
+from sordino.federation.pipeline import Pipeline
 from sordino.federation.post import Letter
 from sordino.privacy.permits import Reservation
 
@@ -41,8 +42,7 @@ def training(joined: Joined, number: int, letter: Letter) -> Iterator[tuple[Sett
     """
     setup, model = joined.setup, model_of(joined, letter)
     memory = json.loads(letter.text("memory"))
-    if _stages(memory.get("stages", setup.experiment.stages)) != _stages(setup.experiment.stages):
-        raise PrivacyError.about("site", "are not the plan's stages", "ask for what was approved")
+    _require_planned(memory.get("stages", []), joined)
     setting, version = joined.setting.restored(memory) if memory else joined.setting, joined.started(number)
     with setup.training(setup.part(version), model) as (own, start):
         yield setting.at(own), start, joined.round(version)
@@ -54,5 +54,32 @@ def update(joined: Joined, number: int, letter: Letter, charge: Reservation | No
         return np.asarray(setting.sent(joined.client, start, plan, charge).vector, dtype=np.float32)
 
 
-def _stages(tables_: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    return [sorted(table) for table in tables_]
+LEARNT = {"adaptive_clip": "norm"}
+"""What a stage takes along from round to round. Nobody but the coordinator knows it; all else stands in the plan."""
+
+
+def _require_planned(stages: list[Any], joined: Joined) -> None:
+    """Return only if a letter's stages are the plan's, and what they have learnt is within the silo's own rules.
+
+    Raises:
+        PrivacyError: They are not.
+    """
+    if not stages:
+        return
+    asked = Pipeline.from_tables(stages).to_tables()
+    planned = Pipeline.from_tables(joined.setup.experiment.stages).to_tables()
+    if _known(asked) != _known(planned):
+        raise PrivacyError.about("site", "are not the plan's stages", "ask for what was approved")
+    for table in asked:
+        for name in table.keys() & LEARNT.keys():
+            learnt = table[name][LEARNT[name]]
+            if joined.clip is not None and not learnt <= joined.clip:
+                rule = f"is more than the {joined.clip:g} that the silo allows"
+                raise PrivacyError.about("site", rule, "nothing was trained", clip=learnt)
+
+
+def _known(tables_: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: {k: v for k, v in options.items() if k != LEARNT.get(name)} for name, options in table.items()}
+        for table in tables_
+    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -57,6 +57,10 @@ class Correspondence(Protocol):
             announced: What it starts from.
             lines: What the later round charges.
         """
+        ...
+
+    def unsent(self, plan: RoundPlan, client: int) -> None:
+        """What `begin` gave did not reach the client: it begins when it is asked."""
         ...
 
     def read(self, plan: RoundPlan, client: int, answer: Letter, size: int) -> Update:
@@ -223,8 +227,8 @@ class GridPost:
                 time.sleep(pause)
                 pause = min(1.2 * pause, self.seldom)
 
-    def send(self, letters: Mapping[str, Letter], timeout: float) -> None:
-        self.pushed(letters, timeout)
+    def send(self, letters: Mapping[str, Letter], timeout: float) -> Collection[str]:
+        return set(self.pushed(letters, timeout).values())
 
     def mail(self) -> Mail:
         return GridMail(self)

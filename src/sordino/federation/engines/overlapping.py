@@ -3,8 +3,8 @@
     version v ──► begin: train from v ───────────────┐ (other rounds go on)
     round r ≥ v ─────────────────────────► ask ──► the update, shrunk by its age r − v
 
-Who is in which buffer is a public schedule, so whoever is done early waits. A client that has not begun begins when it
-is asked: nothing but time is lost.
+Who is in which buffer is a public schedule, so whoever is done early waits. A client that could not be told to begin
+begins when it is asked.
 """
 
 from __future__ import annotations
@@ -75,12 +75,14 @@ class Overlapping(Engine):
             yield shrunk(update, weights[client])
 
     def _begin(self, starts: Mapping[int, Announced]) -> None:
-        written = self.inner.correspondence
-        letters = dict(
-            addressed
-            for coming in self.coming
-            for client, version in coming.versions.items()
-            if (addressed := written.begin(coming.plan, client, starts[version], coming.lines)) is not None
-        )
-        if letters:
-            self.inner.post.send(letters, self.inner.timeout)
+        written, letters = self.inner.correspondence, {}
+        told: dict[str, tuple[RoundPlan, int]] = {}
+        for coming in self.coming:
+            for client, version in coming.versions.items():
+                addressed = written.begin(coming.plan, client, starts[version], coming.lines)
+                if addressed is not None:
+                    address, letters[address] = addressed
+                    told[address] = coming.plan, client
+        reached = self.inner.post.send(letters, self.inner.timeout) if letters else ()
+        for address in told.keys() - set(reached):
+            written.unsent(*told[address])
