@@ -239,6 +239,40 @@ def test_flower_by_itself_would_wait_for_it_without_end(site):
     assert site.replies() == []
 
 
+@pytest.mark.parametrize("in_step", [True, False])
+def test_one_answer_too_many_holds_no_later_one_back(site, monkeypatch, in_step):
+    """
+    A stale answer goes with the next message; that one's own answer follows before another message is waited for.
+    Control: Flower by itself keeps it.
+    """
+    from flwr.supernode import start_client_internal as flower
+
+    sent = []
+
+    def send(message, tree, took):
+        del tree, took
+        sent.append(message.metadata.reply_to_message_id)
+        return set(), "session"
+
+    monkeypatch.setattr(flower, "push_object_contents_from_iterable", lambda contents, **given: list(contents))
+    beside = {"object_store": site.state.object_store, "send": send, "push_object": None}
+    step = node.InStep(lambda **given: None, flower._push_messages)
+    push, pull = (step.push, step.pull) if in_step else (flower._push_messages, lambda **given: None)
+
+    def answered():
+        number = site.message(Letter("train", {"round": len(sent)}))
+        site.work(lambda letter: letter)
+        return number
+
+    stale = answered()
+    push(state=site.state, **beside)
+    first, second = answered(), site.message(Letter("train", {"round": 9}))
+    push(state=site.state, **beside)  # for the second message, whose answer is not there yet
+    site.work(lambda letter: letter)
+    pull(state=site.state)
+    assert sent == [stale, first, second][: 3 if in_step else 2]
+
+
 def test_a_node_gives_up_an_answer_whose_pieces_do_not_come(monkeypatch):
     moment, sent = [0.0], []
 

@@ -97,6 +97,41 @@ def sending(push: Callable[..., None], sleeps: Sleeps) -> Callable[..., None]:
     return sent
 
 
+class InStep:
+    """A node's ways to take a message and to send answers, so that no answer is left behind.
+
+    Flower's node sends after each message that it takes whatever answer is there, and only then. After a kill there may
+    be one answer too many: the next message takes that one along, and its own answer lies there until another message
+    comes, which never does where the coordinator waits for it. So what lies there is sent before the next is asked for.
+
+    Args:
+        pull: Flower's way to take a message.
+        push: Flower's way to wait for an answer, and send it.
+    """
+
+    def __init__(self, pull: Callable[..., int | None], push: Callable[..., None]) -> None:
+        self._pull, self._push = pull, push
+        self._given: dict[str, Any] = {}
+
+    def push(self, **given: Any) -> None:
+        """Wait for an answer, and send it."""
+        self._given = given
+        self._push(**given)
+
+    def pull(self, **given: Any) -> int | None:
+        """Take a message, once no answer lies there."""
+        if self._given and lying(given["state"]):
+            self._push(**self._given)
+        return self._pull(**given)
+
+
+def lying(state: Any) -> bool:
+    """Whether a node has an answer that it has not sent."""
+    with state.lock_msg_store:
+        entries = list(state.msg_store.values())
+    return any(entry.message.metadata.reply_to_message_id and not entry.is_retrieved for entry in entries)
+
+
 def answering_for_all(state: Any) -> None:
     """Let a node answer for a process that it gave up, also where that had not asked for its message yet.
 
@@ -129,7 +164,8 @@ def main() -> None:
     port = options.parse_known_args()[0].port
     node: Any = start_client_internal
     node.time = sleeps = Sleeps()
-    node._push_messages = ringing(node._push_messages, port)  # noqa: SLF001 - see `ringing`
+    step = InStep(node._pull_and_store_message, node._push_messages)  # noqa: SLF001 - see `InStep`
+    node._pull_and_store_message, node._push_messages = step.pull, ringing(step.push, port)  # noqa: SLF001
     node.push_object_contents_from_iterable = sending(node.push_object_contents_from_iterable, sleeps)
     answering_for_all(InMemoryNodeState)
     node.pull_objects = partial(pull_objects, initial_backoff=AGAIN_S)
