@@ -47,7 +47,7 @@ MOST = 8
 """Different noises that are driven: a federation may have as many as it has silos."""
 
 FIGURES_AT_START = 48
-"""Releases of figures at the start: half the noise is then told from all of it with p below 1e-15; at 16 it could pass."""
+"""Releases of figures at the start: half the noise is then told from all of it, p < 1e-15; with 16 it could pass."""
 
 FIGURES = 400
 """Releases of figures in the full audit."""
