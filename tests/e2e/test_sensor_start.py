@@ -178,12 +178,13 @@ def test_the_release_of_figures_is_driven(table, name):
     assert report.failed == ()
 
 
+@pytest.mark.parametrize("name", ["laplace", "accuracy alone"])
 @pytest.mark.parametrize("fault", [half_of_figures_noise, figures_drawn_once, figures_without_a_bound])
-def test_a_broken_release_of_figures_stops_the_run(table, monkeypatch, fault):
+def test_a_broken_release_of_figures_stops_the_run(table, monkeypatch, fault, name):
     """
     Steps have Gaussian noise here, so that what fails is the figures' own.
     """
-    plan, population = planned(table, "local.clip=0.3", FIGURES["laplace"])
+    plan, population = planned(table, "local.clip=0.3", FIGURES[name])
     own = build(plan, population).setup
     fault(monkeypatch)
 
