@@ -66,11 +66,12 @@ class Site:
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, RUN, 1  # the coordinator's
         message = message_of(letter, "query", NODE, 1000.0)
         message.metadata.__dict__["_message_id"] = message.object_id
-        self.state.create_task(task_type=TaskType.CLIENT_APP, run_id=RUN, fab_hash=FAB)
         self.state.object_store.preregister(RUN, get_object_tree(message))
         for number, part in get_all_nested_objects(message).items():
             self.state.object_store.put(number, part.deflate())
-        return self.state.store_message(message)
+        stored = self.state.store_message(message)
+        self.state.create_task(task_type=TaskType.CLIENT_APP, run_id=RUN, fab_hash=FAB)
+        return stored
 
     def work(self, answering, seconds=None) -> None:
         """The site's process, until it has answered, or for a while."""
