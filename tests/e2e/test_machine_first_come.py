@@ -43,6 +43,13 @@ class Paced(Lines):
         return PacedMail(self)
 
 
+class Bunched(Paced):
+    """All that is there comes at once."""
+
+    def mail(self):
+        return BunchedMail(self)
+
+
 @dataclass
 class PacedMail:
     post: Paced
@@ -62,6 +69,12 @@ class PacedMail:
             self.post.now, _, address, letter, timeout = heapq.heappop(self.due)
             answers = dict(self.post.ask({address: letter}, timeout))
             yield address, letter, answers.get(address) or unanswered(timeout)
+
+
+class BunchedMail(PacedMail):
+    def answers(self, wait):
+        while self.due:
+            yield from super().answers(wait)
 
 
 def states(machines, plan):
@@ -345,6 +358,71 @@ def test_who_is_at_work_is_left_alone_when_another_is_back(hospitals, draws):
     assert "east is back" in hospitals.told
     assert "train" not in busy  # it was never done
     assert busy.count("join") == 2  # at the start and in the end
+    hospitals.hold(plan.run, draws)
+
+
+class Never(Counter):
+    """Counts nothing."""
+
+    def __getitem__(self, _):
+        return 0
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_no_silo_sends_more_than_it_paid_for(hospitals, draws, monkeypatch, twin):
+    """
+    Two updates each, however fast one is. A twin that does not count is stopped by the ledger at the third.
+    """
+    terms = ("rounds=6", "sampling={ buffered={ size=1, per_client=2, concurrency=3, arrivals='first_come' } }")
+    plan, _ = planned(hospitals.file, *terms)
+    if twin:
+        sound = federation.remembered
+        monkeypatch.setattr(federation, "remembered", lambda *a: replace(sound(*a), begun=Never()))
+    with hospitals.sites() as sites:
+        post = Paced(sites, pace={"east": 0.01})
+        if twin:
+            with pytest.raises(BudgetRefused, match="east"):
+                hospitals.run(post, *terms)
+        else:
+            hospitals.run(post, *terms)
+    come = Counter(silo for silo, _ in used(hospitals, plan))
+    assert come == ({"east": 2} if twin else dict.fromkeys(NAMES, 2))
+    assert max(draws.values()) == 1
+
+
+def test_what_came_after_the_last_round_is_not_kept(hospitals, draws):
+    """
+    It is charged, and in no model: once all have agreed its bytes are gone, as are those of all others.
+    """
+    plan, _ = planned(hospitals.file, *TERMS)
+    with hospitals.sites() as sites:
+        hospitals.run(Bunched(sites), *TERMS)
+    assert len(used(hospitals, plan)) == SIZE * ROUNDS + 1
+    with Ledger(hospitals.places()[""], read_only=True) as ledger:
+        kept = [charge.txid for charge in ledger.charges(plan.run) if ledger.artefact(charge.txid) is not None]
+    assert kept == []
+    hospitals.hold(plan.run, draws)
+
+
+def test_figures_are_released_though_a_silo_was_away(hospitals, draws):
+    """
+    They are one charge of all: who still worked under an older fence than the silo that was back joins under its own.
+    """
+    terms = (*TERMS, "evaluation.release={ noise_multiplier = 4.0, loss = 2.0 }")
+    plan, _ = planned(hospitals.file, *terms)
+    blinked = []
+
+    def blink(letter, answering):
+        if trains(letter, 1) and not blinked:
+            blinked.append(True)
+            return None
+        return answering(letter)
+
+    with hospitals.sites() as sites:
+        result = hospitals.run(Paced(sites, {"east": blink}, pace={"south": 100.0}), *terms)
+    assert "east is back" in hospitals.told
+    assert sorted(silo["name"] for silo in result.summary["released_metrics"]["silos"]) == list(NAMES)
+    assert sum(text == "metrics committed" for text in hospitals.states(plan.run)["south"]) == 1
     hospitals.hold(plan.run, draws)
 
 

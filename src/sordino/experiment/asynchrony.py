@@ -17,7 +17,7 @@ from sordino.core.types import NoiseAt, RoundPlan
 from sordino.experiment import accounts as paying
 from sordino.experiment.config import FIT, Experiment
 from sordino.federation.engines import Engine
-from sordino.federation.engines.delayed import Delayed
+from sordino.federation.engines.delayed import Delayed, Starts
 from sordino.federation.engines.first_come import FirstCome, Pace
 from sordino.federation.engines.flower import Flower
 from sordino.federation.engines.overlapping import Coming, Overlapping
@@ -84,7 +84,7 @@ def _check_first_come(experiment: Experiment, population: int) -> None:
             'use noise_at = "silo", or a schedule',
             arrivals="first_come",
         )
-    sure = population // sampler.size * sampler.per_client
+    sure = sampler.sure(population)
     if experiment.rounds != FIT and experiment.count > sure:
         raise ConfigError.about(
             "sampling.buffered",
@@ -103,7 +103,12 @@ def first_come(experiment: Experiment) -> bool:
 
 def name_of(experiment: Experiment, run: str, silo: str, number: int) -> str:
     """A charge's name in ledgers: a round's, or, where whoever is done makes a round, that of a silo's own update."""
-    return f"{run}/{silo}/{number}" if first_come(experiment) else f"{run}/{number}"
+    return update_of(run, silo, number) if first_come(experiment) else f"{run}/{number}"
+
+
+def update_of(run: str, silo: str, version: int) -> str:
+    """The name of the charge of a silo's own update, from the model of a round."""
+    return f"{run}/{silo}/{version}"
 
 
 def _check_adapter(experiment: Experiment, population: Population) -> None:
@@ -128,9 +133,10 @@ def delayed(setting: Setting, plan: RoundPlan, state: State) -> Setting:
         pace = Pace(state.versions, sampler.size, sampler.discount, lambda client: setting.lines(np.array([client])))
         return setting.at(replace(setup, engine=setup.engine.at(pace)))
     versions, inner = sampler.flush(len(setup.population), state.round).versions, setup.engine
-    engine: Engine = Delayed(inner, versions, state.versions, sampler.discount)
+    starts = Starts(versions, state.versions, sampler.discount)
+    engine: Engine = Delayed(inner, starts)
     if isinstance(inner, Flower):
-        engine = Overlapping(inner, versions, state.versions, sampler.discount, _coming(setting, plan, sampler))
+        engine = Overlapping(inner, starts, _coming(setting, plan, sampler))
     return setting.at(replace(setup, engine=engine))
 
 

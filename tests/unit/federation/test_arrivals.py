@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -165,3 +167,24 @@ def test_known_paces_decide_who_comes_how_often():
         sampler.flushes(5, 3)
     with pytest.raises(ConfigError, match="paces=0"):
         replace(sampler, paces=(1.0, 0.0))
+
+
+@functools.cache
+def fewest(left: tuple[int, ...], size: int) -> int:
+    """How many buffers are filled where whoever comes is the worst there could be, by trying everybody."""
+    free = [client for client, updates in enumerate(left) if updates]
+    if len(free) < size:
+        return 0
+    after = (
+        tuple(sorted(n - (client in chosen) for client, n in enumerate(left))) for chosen in combinations(free, size)
+    )
+    return 1 + min(fewest(rest, size) for rest in set(after))
+
+
+@pytest.mark.parametrize("population", range(1, 8))
+@pytest.mark.parametrize("cap", [1, 2, 3])
+def test_as_many_buffers_are_filled_whoever_comes_first_as_is_said(population, cap):
+    """No order of arrivals fills fewer, and one of them fills no more, for every buffer up to the whole population."""
+    sizes = range(1, population + 1)
+    worst = [fewest((cap,) * population, size) for size in sizes]
+    assert [Buffered(size=size, per_client=cap, concurrency=1).sure(population) for size in sizes] == worst

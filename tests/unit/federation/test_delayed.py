@@ -10,7 +10,7 @@ import pytest
 from sordino.core.errors import PrivacyError
 from sordino.core.seeds import stream
 from sordino.core.types import Group, RoundPlan, Update
-from sordino.federation.engines.delayed import Delayed
+from sordino.federation.engines.delayed import Delayed, Starts
 from sordino.federation.engines.inprocess import InProcess
 from sordino.federation.pipeline import Pipeline
 from sordino.federation.sampling.buffered import Buffered
@@ -25,7 +25,7 @@ DISCOUNT = Buffered(size=4, per_client=1, concurrency=4).discount
 
 
 def engine(discount=DISCOUNT, kind=Delayed):
-    return kind(InProcess(), VERSIONS, MODELS, discount)
+    return kind(InProcess(), Starts(VERSIONS, MODELS, discount))
 
 
 def test_everyone_starts_from_its_own_model_and_round():
@@ -70,9 +70,9 @@ class Unchecked(Delayed):
     """The broken twin: it takes any weight."""
 
     def run(self, plan, cohort, model, work, together=None):
-        for client, version in zip(cohort, self.versions, strict=True):
+        for client, version in zip(cohort, self.starts.versions, strict=True):
             update = work(int(client), model, plan)
-            yield Update(update.vector * self.discount(plan.round - int(version)))
+            yield Update(update.vector * self.starts.discount(plan.round - int(version)))
 
 
 def moved(made) -> float:

@@ -19,6 +19,7 @@ import numpy as np
 
 from sordino.core.errors import EngineError
 from sordino.core.types import RoundPlan, Vector
+from sordino.experiment.asynchrony import update_of
 from sordino.experiment.remote.attendance import GREETING_S, Terms
 from sordino.experiment.remote.books import RemoteBooks
 from sordino.experiment.remote.roll import Greeting
@@ -70,7 +71,8 @@ class Memory:
         came: Updates that have come, in that order.
         fence: The coordinator's newest. A silo joins under it before it begins anew; who is at work is left alone.
         begun: How many each silo has begun.
-        failed: How often in a row each silo has failed; and until when it is left alone, by this process's clock.
+        failed: How often in a row each silo has failed.
+        rests: Until when who fails again and again is left alone, by this process's clock.
         held: Vectors that are in no saved model yet, by charge, as far as they were read.
     """
 
@@ -147,9 +149,13 @@ class FirstComeBooks(RemoteBooks):
             super().published(txid)
             return
         for come in self.memory.came[number * self._how.size : (number + 1) * self._how.size]:
-            known = self.memory.held.pop(come.txid, None) is not None
-            if known or self.own.ledger.artefact(come.txid) is not None:
-                self.own.published(come.txid)
+            self._drop(come)
+
+    def _drop(self, come: _Come) -> None:
+        """The bytes of an update are in a saved model, or are needed no more."""
+        known = self.memory.held.pop(come.txid, None) is not None
+        if known or self.own.ledger.artefact(come.txid) is not None:
+            self.own.published(come.txid)
 
     def _number(self, txid: str) -> int | None:
         name = txid.removeprefix(f"{self.terms.run}/")
@@ -203,7 +209,7 @@ class FirstComeBooks(RemoteBooks):
 
     def _begin(self, silo: str, plan: RoundPlan, lines: tuple[Line, ...]) -> None:
         """Charge an update here, before its silo may draw for it. A version that it lost is not begun again."""
-        txid = f"{self.terms.run}/{silo}/{plan.round}"
+        txid = update_of(self.terms.run, silo, plan.round)
         if self.own.ledger.state(txid) is None:
             reservation = self.own.reserve(txid, plan.round, list(lines))
             self.memory.work[silo] = _Work(txid, plan.round, lines, reservation)
@@ -275,7 +281,10 @@ class FirstComeBooks(RemoteBooks):
         return next(silo for silo, at in self.roll.addresses.items() if at == address)
 
     def agree(self, claims: tuple[Claim, ...], model: Vector) -> tuple[str, ...]:
-        # What silos are still at work on is spent, and nobody waits for it.
+        # What silos are still at work on is spent, and nobody waits for it. What came after the last round is in no
+        # model: its bytes go, too.
         self.own.ledger.forfeit_open(self.terms.run)
         self.memory.work.clear()
+        for come in self.memory.came[-len(self.terms.clients) :]:
+            self._drop(come)
         return super().agree(claims, model)

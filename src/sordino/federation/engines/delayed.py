@@ -15,6 +15,21 @@ from sordino.federation.engines import Engine, Together, Work
 
 
 @dataclass(frozen=True, eq=False)
+class Starts:
+    """Where the clients of a cohort start, that may have begun rounds ago.
+
+    Args:
+        versions: The round that each of them started in. Shape of the cohort.
+        models: The models of those rounds but the current one.
+        discount: Weight of an update of so many rounds' age, in (0, 1].
+    """
+
+    versions: NDArray[np.int64]
+    models: Mapping[int, Vector]
+    discount: Callable[[int], float]
+
+
+@dataclass(frozen=True, eq=False)
 class Delayed(Engine):
     """Hand every client the model and the round that it started from, and shrink what it sends by its age.
 
@@ -23,9 +38,7 @@ class Delayed(Engine):
 
     Args:
         inner: Carries the messages.
-        versions: The round that each client of the cohort started in. Shape of the cohort.
-        models: The models of those rounds but the current one.
-        discount: Weight of an update of so many rounds' age, in (0, 1].
+        starts: Where each client starts.
 
     Source:
         Nguyen et al. (2022), arXiv:2106.06639.
@@ -33,18 +46,17 @@ class Delayed(Engine):
 
     example: ClassVar[Mapping[str, Any]] = {}
     inner: Engine
-    versions: NDArray[np.int64]
-    models: Mapping[int, Vector]
-    discount: Callable[[int], float]
+    starts: Starts
 
     def run(
         self, plan: RoundPlan, cohort: NDArray[np.int64], model: Vector, work: Work, together: Together | None = None
     ) -> Iterator[Update]:
-        for version in np.unique(self.versions).tolist():
-            weight = weight_of(self.discount, plan.round - version)
-            start = model if version == plan.round else self.models[version]
+        versions, models = self.starts.versions, {**self.starts.models, plan.round: model}
+        for version in np.unique(versions).tolist():
+            weight = weight_of(self.starts.discount, plan.round - version)
             announced = replace(plan, round=version)
-            for update in self.inner.run(announced, cohort[self.versions == version], start, work, together):
+            mine = cohort[versions == version]
+            for update in self.inner.run(announced, mine, models[version], work, together):
                 yield shrunk(update, weight)
 
 

@@ -9,7 +9,7 @@ begins when it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sordino.core.types import RoundPlan, Update, Vector
 from sordino.federation.engines import Announced, Engine, Together, Work
-from sordino.federation.engines.delayed import shrunk, weight_of
+from sordino.federation.engines.delayed import Starts, shrunk, weight_of
 from sordino.federation.engines.flower import Flower
 from sordino.privacy.permits import Line
 
@@ -44,9 +44,7 @@ class Overlapping(Engine):
 
     Args:
         inner: Carries the letters.
-        versions: The round that each client of the cohort started in. Shape of the cohort.
-        models: The models of those rounds but the current one.
-        discount: Weight of an update of so many rounds' age, in (0, 1].
+        starts: Where each client starts.
         coming: The later rounds.
 
     Source:
@@ -55,19 +53,17 @@ class Overlapping(Engine):
 
     example: ClassVar[Mapping[str, Any]] = {}
     inner: Flower
-    versions: NDArray[np.int64]
-    models: Mapping[int, Vector]
-    discount: Callable[[int], float]
+    starts: Starts
     coming: Sequence[Coming] = ()
 
     def run(
         self, plan: RoundPlan, cohort: NDArray[np.int64], model: Vector, work: Work, together: Together | None = None
     ) -> Iterator[Update]:
         del work, together  # every site has its own
-        versions = dict(zip(cohort.tolist(), self.versions.tolist(), strict=True))
+        versions = dict(zip(cohort.tolist(), self.starts.versions.tolist(), strict=True))
         # First: a bad weight is found before anybody is asked for anything.
-        weights = {client: weight_of(self.discount, plan.round - version) for client, version in versions.items()}
-        models = {**self.models, plan.round: model}
+        weights = {client: weight_of(self.starts.discount, plan.round - v) for client, v in versions.items()}
+        models = {**self.starts.models, plan.round: model}
         starts = {v: self.inner.starting(m) for v, m in models.items()}
         self._begin(starts)
         announced = {client: starts[version] for client, version in versions.items()}

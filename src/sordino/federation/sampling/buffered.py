@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -125,6 +126,18 @@ class Buffered(Sampler):
                 per_client=self.per_client,
             )
         return found
+
+    def sure(self, population: int) -> int:
+        """How many buffers are filled whoever comes first, as long as nobody stays away.
+
+        None is once fewer than `size` clients may go on. Each of the others was in `per_client` different buffers then,
+        and no buffer holds more than `size` of them.
+
+        >>> Buffered(size=2, per_client=5, concurrency=3).sure(3)
+        5
+        """
+        done = population - self.size + 1
+        return max(self.per_client, math.ceil(done * self.per_client / self.size))
 
     def discount(self, age: int) -> float:
         """Weight of an update whose model was `age` rounds old: public, in (0, 1], as it depends on rounds only.
