@@ -350,6 +350,40 @@ def test_a_bare_letter_charges_nothing_where_nothing_was_begun(hospitals, draws)
     hospitals.hold(plan.run, draws)
 
 
+class Unsent(Lines):
+    """A post that never reaches anybody without waiting for an answer."""
+
+    def send(self, letters, timeout):
+        del letters, timeout
+        return ()
+
+
+def test_who_cannot_be_told_to_begin_begins_when_it_is_asked(hospitals, draws):
+    """
+    Then every letter has its model, and the run is the one in which all began ahead.
+    """
+    terms = (*TERMS, "simulation.noise_seed=3")
+    plan, population = planned(hospitals.file, *terms)
+    alone = model(run(plan, population, "", hospitals.root / "alone", base=elsewhere(hospitals)))
+    draws.clear()
+    machines = Machines.enrolled(
+        hospitals.file, NAMES, data=hospitals.data, test=True, folder="unsent", epsilon=1e4, delta=0.1
+    )
+    bare = Counter()
+
+    def watched(letter, answering):
+        if letter.action == "train":
+            bare[letter.vector is None] += 1
+        return answering(letter)
+
+    with machines.sites() as sites:
+        result = machines.run(Unsent(sites, dict.fromkeys(NAMES, watched)), *terms)
+    assert bare == {False: SIZE * ROUNDS}
+    assert np.array_equal(model(result), alone)
+    settled(machines, plan)
+    machines.hold(plan.run, draws)
+
+
 def test_a_twin_that_starts_from_the_newest_model_is_found(hospitals, monkeypatch):
     """
     Broken twin: where nobody begins, and old models are forgotten for the newest, another model comes out.
