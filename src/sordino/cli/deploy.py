@@ -202,7 +202,7 @@ def up(folder: Path, *, local: bool, detach: bool, wait_s: float) -> None:
     try:
         started = here.up(folder, wait_s=wait_s, say=click.echo, stopping=lambda: bool(got))
         click.echo(f"logs: {folder / 'logs'}")
-        if detach:
+        if detach and not got:
             return
         while started[0].alive and not got:  # the keeper, which starts the others again
             time.sleep(0.5)
