@@ -17,9 +17,10 @@ from sordino.experiment.flower_app import client_app, server_app
 from sordino.experiment.plan import make_plan
 from sordino.experiment.run import run
 from sordino.experiment.site.sealing import KEY
+from sordino.federation.engines import encrypted
 from sordino.federation.engines.flower import GridPost
 from sordino.federation.post import Letter
-from sordino.federation.secure.homomorphic import Key
+from sordino.federation.secure.homomorphic import Key, encrypt
 
 SEALED, SEED = "homomorphic={ bits = 30 }", "simulation.noise_seed=5"
 CLIENTS = (
@@ -55,11 +56,16 @@ def test_the_same_model_and_price_as_in_the_clear(heart, ways, monkeypatch):
     sealed, population = planned(heart, *ways, SEED, SEALED)
     assert sealed.digest != clear.digest
     assert (sealed.accounts, sealed.views, sealed.delta) == (clear.accounts, clear.views, clear.delta)
+    kept = []
+    monkeypatch.setattr(encrypted, "encrypt", lambda *given: kept.append(encrypt(*given)) or kept[-1])
     hidden = run(sealed, population, "", heart.parent / "sealed")
     monkeypatch.setattr(encrypting, "around", lambda plan, engine: engine)
     plain = run(sealed, population, "", heart.parent / "clear")
     assert hidden.summary["epsilon"] == plain.summary["epsilon"]
-    assert 0 <= np.abs(model(plain) - model(hidden)).max() < ROUNDED
+    assert np.abs(model(plain) - model(hidden)).max() < ROUNDED
+    # Each update went through the key: no two ciphertexts are alike, and none is as short as its numbers.
+    assert len(set(kept)) == len(kept) == sealed.experiment.count * len(sealed.clients)
+    assert min(map(len, kept)) > 100 * len(model(hidden))
 
 
 @pytest.mark.parametrize("ways", [(), (SEALED,)])
