@@ -18,7 +18,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from typing import Any
 
 import numpy as np
 from faults_checks import Places, Undisturbed, agreement, arrived, crossed, ledgers, publications
+from federations import SORDINO, folders
 
 from sordino.core.seeds import stream
 from sordino.experiment.deploy import local
@@ -40,7 +40,6 @@ SITES = ("cleveland", "hungary", "switzerland", "va-long-beach")
 VICTIMS = ("trainer", "node", "site", "server", "command")
 """`site`: trainer and node at once, as a machine that fails. The server and its guard are one process."""
 
-SORDINO = [sys.executable, "-m", "sordino.cli"]
 ROUNDS, TIMEOUT_S, TRIES, EPSILON, DELTA = 8, 90, 6, 1000.0, 1e-2
 EXPERIMENT = f"""
 name = "kills"
@@ -66,19 +65,9 @@ noise_walk = 0.9
 
 def federation(home: Path) -> Path:
     """A federation's folders, with ports that are free."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 + len(SITES))]
-    port, inside, *ports = [each.getsockname()[1] for each in taken]
-    for each in taken:
-        each.close()
-    sites = "".join(
-        f"[sites.{name}]\nepsilon = {EPSILON}\ndelta = {DELTA}\ntest = true\nport = {number}\n"
-        for name, number in zip(SITES, ports, strict=True)
-    )
-    (home / "federation.toml").write_text(f"[coordinator]\nport = {port}\ninside = {inside}\n{sites}")
     (home / "kills.toml").write_text(EXPERIMENT)
     (home / "witness").mkdir()
-    subprocess.run([*SORDINO, "deploy", "init", home / "fed", "--config", home / "federation.toml"], check=True)
-    return home / "fed"
+    return folders(home, SITES, f"epsilon = {EPSILON}\ndelta = {DELTA}\ntest = true\n")
 
 
 def watched(home: Path) -> dict[str, str]:

@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,12 +24,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from federations import SORDINO, folders
+
 from sordino.experiment.deploy import local
 from sordino.ledger import Ledger
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "heart.toml"
 SITES, SLOW = ("cleveland", "hungary", "switzerland", "va-long-beach"), "switzerland"
-SORDINO = [sys.executable, "-m", "sordino.cli"]
 BUFFER = (
     "sampling={{ buffered={{ size=2, per_client={cap}, concurrency=4, arrivals='{arrivals}', "
     "durations='constant', paces={paces} }} }}"
@@ -49,23 +49,15 @@ def terms(way: str, updates: int) -> list[str]:
 @contextlib.contextmanager
 def federation(home: Path) -> Iterator[Path]:
     """Four sites and their coordinator, on free ports."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 + len(SITES))]
-    port, inside, *ports = [each.getsockname()[1] for each in taken]
-    for each in taken:
-        each.close()
-    sites = "".join(
-        f"[sites.{n}]\nepsilon = 8.0\ndelta = 1e-4\nport = {p}\n" for n, p in zip(SITES, ports, strict=True)
-    )
     text = EXAMPLE.read_text().partition("[compare]")[0]  # the table's rows would run in one process
     one = 'ledger = "federation.db"\n'  # for all runs: sites refuse a coordinator that remembers less than they do
     (home / "heart.toml").write_text(one + text + "[budget]\nepsilon = 8.0\ndelta = 1e-4\n")
-    (home / "federation.toml").write_text(f"[coordinator]\nport = {port}\ninside = {inside}\n{sites}")
-    subprocess.run([*SORDINO, "deploy", "init", home / "fed", "--config", home / "federation.toml"], check=True)
-    local.up(home / "fed", say=lambda _: None)
+    fed = folders(home, SITES, "epsilon = 8.0\ndelta = 1e-4\n")
+    local.up(fed, say=lambda _: None)
     try:
-        yield home / "fed"
+        yield fed
     finally:
-        local.down(home / "fed")
+        local.down(fed)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from machines import HOSPITALS, NAMES, Machines
 
+from sordino.experiment.remote.books import RemoteBooks
 from sordino.privacy.noise import SystemNoise
 
 
@@ -34,3 +35,18 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
 
     monkeypatch.setattr(SystemNoise, "normal", normal)
     return drawn
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """Whose updates were counted, by round."""
+    found: list[tuple[int, str]] = []
+    read = RemoteBooks.read
+
+    def reading(self, plan, client, answer, size):
+        update = read(self, plan, client, answer, size)
+        found.append((plan.round, self.terms.clients[client]))
+        return update
+
+    monkeypatch.setattr(RemoteBooks, "read", reading)
+    return found

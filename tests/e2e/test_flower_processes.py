@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from deployed import SORDINO, folders, up
 
 pytest.importorskip("flwr")
 
@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from sordino.experiment.deploy import at_rest, bundle, checking, flower_code, layout, local, marks, signatures
 
 pytestmark = pytest.mark.flower
-SORDINO = [sys.executable, "-m", "sordino.cli"]
+SITES, EACH = ("north", "south"), 'epsilon = 8\ndelta = 1e-5\nisolation = "subprocess"\n'
 UPDATE = np.random.default_rng(7).standard_normal(20_000)
 APP = """
 import json, time
@@ -74,23 +74,6 @@ experiment = ""
 )
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
-
-
-def init(folder: Path) -> Path:
-    ports = [free_port() for _ in range(4)]
-    sites = "".join(
-        f'[sites.{name}]\nepsilon = 8\ndelta = 1e-5\nisolation = "subprocess"\nport = {port}\n'
-        for name, port in zip(("north", "south"), ports[2:], strict=True)
-    )
-    text = f'name = "hearts"\n[coordinator]\nport = {ports[0]}\ninside = {ports[1]}\n{sites}'
-    (folder / "federation.toml").write_text(text, encoding="utf-8")
-    subprocess.run([*SORDINO, "deploy", "init", folder / "fed", "--config", folder / "federation.toml"], check=True)
-    return folder / "fed"
-
-
 def nothing_is_left(fed: Path) -> None:
     assert marks.marked(fed) == {}
     assert not at_rest.files(database(fed))
@@ -98,19 +81,15 @@ def nothing_is_left(fed: Path) -> None:
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory):
-    out = init(tmp_path_factory.mktemp("deploy"))
-    subprocess.run([*SORDINO, "deploy", "up", "--local", "--detach", out], check=True, timeout=200)
-    try:
-        yield out
-    finally:
-        started = marks.marked(out)
-        subprocess.run([*SORDINO, "deploy", "down", out], check=True, timeout=60)
-    assert len(started) >= 6  # the nodes start further processes
-    nothing_is_left(out)
+    with up(
+        folders(tmp_path_factory.mktemp("deploy"), SITES, EACH), least=6
+    ) as running:  # nodes start further processes
+        yield running
+    nothing_is_left(running)
 
 
 def test_one_interrupt_stops_everything(tmp_path):
-    fed = init(tmp_path)
+    fed = folders(tmp_path, SITES, EACH)
     # Where the tests themselves run in the background, interrupts are ignored, and every child would inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     started_up = subprocess.Popen([*SORDINO, "deploy", "up", "--local", fed])

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from deployed import command, folders, up
 from machines import SILOS, Machines
 from whole_runs import planned, ran
 
 pytest.importorskip("flwr")
 
-from sordino.experiment.deploy import local, marks
+from sordino.experiment.deploy import local
 from sordino.experiment.population import load
 from sordino.ledger.keys import SigningKey
 
 pytestmark = pytest.mark.flower
-SORDINO = [sys.executable, "-m", "sordino.cli"]
 PUBLIC = re.compile(
     r"site [a-z-]+ is ready|loaded tiny-\w+: model and data|joined tiny-\w+: epsilon [\d.]+ at delta [\de.-]+"
     r"|left tiny-\w+|round \d+ of \d+: charged and handed over"
@@ -50,34 +48,12 @@ noise_walk = 0.9
 """
 
 
-def free_ports(count: int) -> list[int]:
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in taken]
-    for each in taken:
-        each.close()
-    return ports
-
-
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory):
     """Four sites and their coordinator, up; afterwards down, and no process left."""
     home = tmp_path_factory.mktemp("heart")
-    port, inside, *ports = free_ports(2 + len(SILOS))
-    sites = "".join(
-        f"[sites.{name}]\nepsilon = 8\ndelta = 1e-4\nport = {number}\n"
-        for name, number in zip(SILOS, ports, strict=True)
-    )
-    (home / "federation.toml").write_text(f'name = "hearts"\n[coordinator]\nport = {port}\ninside = {inside}\n{sites}')
-    out = home / "fed"
-    subprocess.run([*SORDINO, "deploy", "init", out, "--config", home / "federation.toml"], check=True)
-    subprocess.run([*SORDINO, "deploy", "up", "--local", "--detach", out], check=True, timeout=200)
-    try:
-        yield out
-    finally:
-        started = marks.marked(out)
-        subprocess.run([*SORDINO, "deploy", "down", out], check=True, timeout=60)
-    assert len(started) >= 10  # the keeper, too
-    assert marks.marked(out) == {}
+    with up(folders(home, SILOS, "epsilon = 8\ndelta = 1e-4\n"), least=10) as running:  # the keeper, too
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +62,6 @@ def shared(fed):
     file = fed.parent / "heart.toml"
     file.write_text(HEART)
     return file
-
-
-def command(fed, file, *overrides):
-    sets = [part for text in overrides for part in ("--set", text)]
-    options = ["--engine", "flower", "--federation", fed / "coordinator", "--timeout", "60", "--json"]
-    return [*SORDINO, "run", file, *options, "--runs", file.parent / "runs", *sets]
 
 
 def logs(fed) -> dict[str, str]:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import socket
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from deployed import command, folders, up
 from machines import HOSPITALS, Machines
 from safetensors.numpy import load_file
 from whole_runs import model, planned
 
 pytest.importorskip("flwr")
 
-from sordino.experiment.deploy import marks
 from sordino.experiment.run import run
 from sordino.experiment.site.sealing import KEY
 from sordino.ledger.keys import SigningKey
 
 pytestmark = pytest.mark.flower
-SORDINO = [sys.executable, "-m", "sordino.cli"]
 NAMES = ("north", "south")
 TERMS = ("homomorphic={ bits = 30 }", "simulation.noise_seed=5")
 ROUNDED = 1e-5
@@ -43,31 +40,13 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def fed(tmp_path):
     """Two sites and their coordinator, up; afterwards down."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
-    port, inside, *ports = [each.getsockname()[1] for each in taken]
-    for each in taken:
-        each.close()
-    sites = "".join(
-        f'[sites.{name}]\nepsilon = 8\ndelta = 1e-4\ntest = true\nport = {number}\ndata = "{tmp_path / "rows.csv"}"\n'
-        for name, number in zip(NAMES, ports, strict=True)
-    )
-    head = f'name = "tried"\nhomomorphic = true\n[coordinator]\nport = {port}\ninside = {inside}\n'
-    (tmp_path / "federation.toml").write_text(head + sites)
-    out = tmp_path / "fed"
-    subprocess.run([*SORDINO, "deploy", "init", out, "--config", tmp_path / "federation.toml"], check=True)
-    subprocess.run([*SORDINO, "deploy", "up", "--local", "--detach", out], check=True, timeout=200)
-    try:
-        yield out
-    finally:
-        subprocess.run([*SORDINO, "deploy", "down", out], check=True, timeout=60)
-    assert marks.marked(out) == {}
+    each = f'epsilon = 8\ndelta = 1e-4\ntest = true\ndata = "{tmp_path / "rows.csv"}"\n'
+    with up(folders(tmp_path, NAMES, each, 'name = "tried"\nhomomorphic = true\n'), least=6) as running:
+        yield running
 
 
 def test_the_model_of_one_process_and_the_key_at_sites_only(fed, file):
-    options = ["--engine", "flower", "--federation", fed / "coordinator", "--timeout", "60", "--json"]
-    sets = [part for text in TERMS for part in ("--set", text)]
-    command = [*SORDINO, "run", file, *options, "--runs", file.parent / "runs", *sets]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(command(fed, file, *TERMS), capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     plan, population = planned(file, *TERMS)

@@ -12,7 +12,6 @@ import pytest
 from machines import Lines, trains
 from whole_runs import model, planned
 
-from sordino.experiment.remote.books import RemoteBooks
 from sordino.federation.post import Letter
 from sordino.ledger.grants import Grant
 from sordino.ledger.keys import SigningKey
@@ -101,20 +100,6 @@ def lying(hospitals, lies):
         return lies[number - 1](answer, before[0], key) if 0 < number <= len(lies) else answer
 
     return {"east": fault}
-
-
-@pytest.fixture
-def counted(monkeypatch):
-    """Whose updates were counted, by round."""
-    found, read = [], RemoteBooks.read
-
-    def reading(self, plan, client, answer, size):
-        update = read(self, plan, client, answer, size)
-        found.append((plan.round, self.terms.clients[client]))
-        return update
-
-    monkeypatch.setattr(RemoteBooks, "read", reading)
-    return found
 
 
 def test_what_does_not_hold_is_not_counted(hospitals, draws, counted):

@@ -1,0 +1,43 @@
+"""Folders of a federation of real processes on loopback, for benchmarks and tests that start some."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+SORDINO = [sys.executable, "-m", "sordino.cli"]
+PORTS = range(20_000, 32_000)
+"""Below those that the system gives to whoever asks for any: nothing else takes one between its choice and its use."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, drawn at random."""
+    found: set[int] = set()
+    while len(found) < count:
+        number = secrets.choice(PORTS)
+        try:
+            socket.create_server(("127.0.0.1", number)).close()
+        except OSError:
+            continue
+        found.add(number)
+    return list(found)
+
+
+def folders(home: Path, names: Sequence[str], each: str, head: str = "") -> Path:
+    """A federation's folders.
+
+    Args:
+        home: Where they go, as `fed`.
+        names: Of the sites.
+        each: Lines of every site's table.
+        head: Lines of the file's own.
+    """
+    port, inside, *ports = free_ports(2 + len(names))
+    sites = "".join(f"[sites.{name}]\nport = {number}\n{each}" for name, number in zip(names, ports, strict=True))
+    (home / "federation.toml").write_text(f"{head}[coordinator]\nport = {port}\ninside = {inside}\n{sites}")
+    subprocess.run([*SORDINO, "deploy", "init", home / "fed", "--config", home / "federation.toml"], check=True)
+    return home / "fed"
