@@ -83,6 +83,27 @@ def test_it_is_held_until_there_is_a_message_for_this_node(database):
     asyncio.run(story())
 
 
+def test_a_locked_database_keeps_nobody_else_waiting(database):
+    """Its lock is the server's own, for as long as it writes: others' requests go on meanwhile."""
+
+    async def story():
+        line = Line(question())
+        with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as writer:
+            writer.execute("BEGIN EXCLUSIVE")
+            _, task = held(database, line)
+            before = time.monotonic()
+            for _ in range(5):
+                await asyncio.sleep(0.05)
+            assert time.monotonic() - before < 2.0
+            writer.execute("COMMIT")
+        assert line.passed == []
+        put(database)
+        await asyncio.wait_for(task, 1.0)
+        assert line.passed == [question()]
+
+    asyncio.run(story())
+
+
 def test_it_is_answered_after_a_while_and_when_the_server_ends(database):
     async def story():
         line = Line(question())

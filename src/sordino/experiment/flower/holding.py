@@ -69,10 +69,15 @@ class Holding:
     def _waiting(self) -> frozenset[int]:
         """Nodes for which a message lies there; read once for all who wait."""
         if time.monotonic() - self._read_at >= LOOK_S / 2:
-            with closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as line:
-                rows = line.execute(_LYING, (time.time(),)).fetchall()
-            self._lying, self._read_at = frozenset(node % 2**64 for (node,) in rows), time.monotonic()
+            with suppress(sqlite3.OperationalError):  # a locked file is looked at again: all who wait share this thread
+                self._lying = self._look()
+            self._read_at = time.monotonic()
         return self._lying
+
+    def _look(self) -> frozenset[int]:
+        with closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True, timeout=0.0)) as line:
+            rows = line.execute(_LYING, (time.time(),)).fetchall()
+        return frozenset(node % 2**64 for (node,) in rows)
 
 
 def asked_by(message: Message) -> int | None:
