@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from functools import partial
 
@@ -10,6 +11,7 @@ import pytest
 
 from sordino.core.errors import BudgetRefused
 from sordino.experiment.remote.signing import ONCE, SEAL, TO, Signing, answered, signed_only
+from sordino.experiment.site import serving
 from sordino.experiment.site.serving import listening
 from sordino.experiment.site.wire import ask
 from sordino.federation.engines.flower import GridPost
@@ -218,6 +220,16 @@ def test_signatures_hold_on_every_way_that_letters_take(vector, tmp_path):
         ((_, answer),) = post.ask({"7": replace(LETTER, vector=vector)}, 1.0)
     assert alike(answer, replace(ANSWER, vector=vector))
     assert len(site.heard) == 1
+
+
+def test_a_caller_that_says_nothing_keeps_others_waiting_for_a_while_only(tmp_path, monkeypatch):
+    """
+    The socket serves one at a time.
+    """
+    monkeypatch.setattr(serving, "SILENT_S", 0.2)
+    with listening(tmp_path / "s", lambda _: ANSWER), socket.socket(socket.AF_UNIX) as mute:
+        mute.connect(str(tmp_path / "s"))
+        assert alike(ask(tmp_path / "s", LETTER, timeout=10.0), ANSWER)
 
 
 def test_strangers_get_no_signature():

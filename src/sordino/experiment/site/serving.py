@@ -28,6 +28,9 @@ from sordino.ledger.silo import open_silo
 
 FILE = "site.toml"
 
+SILENT_S = 60.0
+"""How long a caller may neither send nor read: others wait for it meanwhile."""
+
 
 @dataclass(frozen=True)
 class SiteTable:
@@ -139,6 +142,7 @@ def _accept(line: socket.socket, answering: Answering) -> None:
         except OSError:
             return  # closed: the process ends
         with caller, contextlib.suppress(OSError):
+            caller.settimeout(SILENT_S)
             try:
                 answer = answering(receive(caller))
             except EngineError as problem:
