@@ -135,7 +135,9 @@ def test_a_federation_that_runs_has_nothing_wrong(fed):
     local.sign_all(fed, CODE)
     assert checking.check(fed, code=CODE) == {"coordinator": [], "north": [], "south": []}
     status = local.status(fed)
-    assert status["north in Flower"] == status["south in Flower"] == "online"
+    assert status.nodes == {"north": "online", "south": "online"}
+    assert status.kept
+    assert all(part["runs"] for part in status.to_plain()["processes"])
 
 
 def test_a_run_of_signed_code_and_nothing_readable_after_it(fed, tmp_path):
@@ -251,7 +253,7 @@ def test_a_coordinator_that_was_killed_comes_back_with_the_same_nodes(fed, tmp_p
     assert words == pytest.approx([UPDATE.sum()] * 2)
     with flower_code.state(database(fed)) as opened:
         assert {name: number for name, (number, _) in flower_code.nodes(opened).items()} == before
-    assert local.status(fed)["coordinator"] == "runs (start 2, after SIGKILL)"
+    assert local.status(fed).words["coordinator"] == "runs (start 2, after SIGKILL)"
     lines = (fed / "logs" / "keeper.log").read_text(encoding="utf-8").splitlines()
     told = [line.partition(" ")[2].partition(" ")[2] for line in lines]
     assert [words for words in told if words.startswith("coordinator")] == [

@@ -243,11 +243,11 @@ def status(folder: Path, *, as_json: bool) -> None:
 
     found = local.status(folder)
     if as_json:
-        echo_json(found)
+        echo_json(found.to_plain())
         return
-    for name, words in found.items():
+    for name, words in found.words.items():
         click.echo(f"{name}: {words}")
-    if not found:
+    if not found.words:
         click.echo(f"nothing runs here; `sordino deploy up --local {folder}` starts all of it")
 
 

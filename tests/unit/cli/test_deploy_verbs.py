@@ -55,7 +55,7 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(fed, capsys):
 
 def test_nothing_runs_and_nothing_is_stopped(fed, capsys):
     main(["deploy", "status", str(fed), "--json"])
-    assert json.loads(capsys.readouterr().out) == {}
+    assert json.loads(capsys.readouterr().out) == {"kept": False, "processes": [], "nodes": {}}
     main(["deploy", "status", str(fed)])
     assert "nothing runs here; `sordino deploy up --local" in capsys.readouterr().out
     main(["deploy", "down", str(fed)])

@@ -11,8 +11,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sordino.core.errors import EngineError
 from sordino.experiment.deploy import (
@@ -170,14 +172,42 @@ def kill(folder: Path, name: str) -> None:
         time.sleep(0.02)
 
 
-def status(folder: Path) -> dict[str, str]:
-    """What runs, and how each site's node stands, by name."""
+@dataclass(frozen=True)
+class Status:
+    """How a federation stands that was started here.
+
+    Args:
+        parts: What was started, the keeper first; empty: nothing.
+        nodes: Each site's node as the coordinator sees it: `online`, `offline` or `registered` (never seen).
+    """
+
+    parts: tuple[Part, ...]
+    nodes: Mapping[str, str]
+
+    @property
+    def kept(self) -> bool:
+        """Whether what ends is started again."""
+        return any(part.name == KEEPER and part.alive for part in self.parts)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """For people, by name."""
+        told = {part.name: _words(part, kept=self.kept) for part in self.parts}
+        return told | {f"{name} in Flower": seen for name, seen in self.nodes.items()}
+
+    def to_plain(self) -> dict[str, Any]:
+        """JSON-able."""
+        told = [
+            {"name": part.name, "pid": part.pid, "runs": part.alive, "starts": part.starts, "ended": part.ended}
+            for part in self.parts
+        ]
+        return {"kept": self.kept, "processes": told, "nodes": dict(self.nodes)}
+
+
+def status(folder: Path) -> Status:
+    """What runs, and how each site's node stands."""
     folder = folder.resolve()
-    known = parts(folder)
-    kept = any(part.name == KEEPER and part.alive for part in known)
-    found = {part.name: _words(part, kept=kept) for part in known}
-    found |= {f"{name} in Flower": seen for name, seen in _nodes(folder).items()}
-    return found
+    return Status(tuple(parts(folder)), _nodes(folder))
 
 
 def _words(part: Part, *, kept: bool) -> str:
