@@ -87,12 +87,12 @@ def back(fed: Path, patience_s: float = 240.0) -> float:
     """Wait until all that was killed runs again and every node is online; how long that took."""
     begun = time.monotonic()
     while time.monotonic() - begun < patience_s:
-        states = local.status(fed)
-        online = sum(states.get(f"{name} in Flower") == "online" for name in SITES)
-        if online == len(SITES) and all(part.alive for part in local.parts(fed)):
+        status = local.status(fed)
+        online = all(status.nodes.get(name) == "online" for name in SITES)
+        if online and all(part.alive for part in status.parts):
             return round(time.monotonic() - begun, 1)
         time.sleep(0.5)
-    raise SystemExit(f"not back after {patience_s:g} s: {local.status(fed)}")
+    raise SystemExit(f"not back after {patience_s:g} s: {local.status(fed).words}")
 
 
 def victims(victim: str, site: str) -> list[str]:

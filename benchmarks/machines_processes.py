@@ -111,8 +111,8 @@ class Machines:
             ended = [name for name, part in self._started.items() if part.poll() is not None]
             if ended or time.monotonic() > end:
                 raise SystemExit(f"not up, see {self.folder}: {ended}")
-            states = local.status(self.folder)
-            ready = all(states.get(f"client-{i} in Flower") == "online" for i in range(self.sites))
+            nodes = local.status(self.folder).nodes
+            ready = all(nodes.get(f"client-{i}") == "online" for i in range(self.sites))
             if ready and (self.isolation == "subprocess" or self._trainers()):
                 return
             time.sleep(0.5)
