@@ -404,12 +404,36 @@ def test_what_came_after_the_last_round_is_not_kept(hospitals, draws):
     hospitals.hold(plan.run, draws)
 
 
+FIGURES = (*TERMS, "evaluation.release={ noise_multiplier = 4.0, loss = 2.0 }")
+
+
+@pytest.mark.parametrize("post", [Paced, Bunched])
+def test_figures_are_released_though_a_silo_comes_back_just_before(hospitals, draws, post):
+    """
+    Away in the last round, and there again when figures are due: then all join anew, before anybody is charged.
+    """
+    plan, _ = planned(hospitals.file, *FIGURES)
+    away = []
+
+    def last(letter, answering):
+        if trains(letter, ROUNDS - 1):
+            away.append(True)
+        there = not away or len(used(hospitals, plan)) >= SIZE * ROUNDS
+        return answering(letter) if there else None
+
+    with hospitals.sites() as sites:
+        result = hospitals.run(post(sites, {"east": last}, pace={"east": 0.9}), *FIGURES)
+    assert away
+    assert hospitals.told.count("east is back") == 1
+    assert result.summary["released_metrics"]["away"] == []
+    hospitals.hold(plan.run, draws)
+
+
 def test_figures_are_released_though_a_silo_was_away(hospitals, draws):
     """
     They are one charge of all: who still worked under an older fence than the silo that was back joins under its own.
     """
-    terms = (*TERMS, "evaluation.release={ noise_multiplier = 4.0, loss = 2.0 }")
-    plan, _ = planned(hospitals.file, *terms)
+    plan, _ = planned(hospitals.file, *FIGURES)
     blinked = []
 
     def blink(letter, answering):
@@ -419,7 +443,7 @@ def test_figures_are_released_though_a_silo_was_away(hospitals, draws):
         return answering(letter)
 
     with hospitals.sites() as sites:
-        result = hospitals.run(Paced(sites, {"east": blink}, pace={"south": 100.0}), *terms)
+        result = hospitals.run(Paced(sites, {"east": blink}, pace={"south": 100.0}), *FIGURES)
     assert "east is back" in hospitals.told
     assert sorted(silo["name"] for silo in result.summary["released_metrics"]["silos"]) == list(NAMES)
     assert sum(text == "metrics committed" for text in hospitals.states(plan.run)["south"]) == 1

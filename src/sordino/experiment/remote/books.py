@@ -62,6 +62,10 @@ class RemoteBooks(Attendance):
         purpose: str = "train",
     ) -> Reservation | None:
         self.welcome_back()
+        return self._charged(txid, round, lines, purpose)
+
+    def _charged(self, txid: str, round: int, lines: list[Line], purpose: str) -> Reservation | None:  # noqa: A002
+        """Charge all silos that pay, each to be asked to do the same under the fence that it has joined under."""
         shares: dict[str, list[Line]] = {}
         owner = {account: silo for silo, accounts in self.terms.accounts.items() for account in accounts}
         for line in [] if self.terms.shared else lines:

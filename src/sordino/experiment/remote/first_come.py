@@ -125,14 +125,20 @@ class FirstComeBooks(RemoteBooks):
         purpose: str = "train",
     ) -> Reservation | None:
         if purpose != "train":
-            if any(fence < self.memory.fence for fence in self.fences.values()):  # one charge of all, under one fence
-                self._enter(self._greet(self.fences, self._patience))
-            return super().reserve(txid, round, lines, purpose)
+            self._under_one_fence()
+            return self._charged(txid, round, lines, purpose)
         self.welcome_back()
         self._round.txid = ""
         if round:
             self.published(f"{self.terms.run}/{round - 1}")  # a crash may have come before
         return None
+
+    def _under_one_fence(self) -> None:
+        """Let all join anew where some are back or behind: one charge of all has one fence, and so have its grants."""
+        back = super()._back()
+        if back or any(fence < self.memory.fence for fence in self.fences.values()):
+            self._enter(back | self._greet(self.fences, self._patience))
+            self._tell_of(back)
 
     def commit(self, reservation: Reservation | None, artefact: bytes) -> None:
         if self._round.txid:
@@ -282,7 +288,7 @@ class FirstComeBooks(RemoteBooks):
 
     def agree(self, claims: tuple[Claim, ...], model: Vector) -> tuple[str, ...]:
         # What silos are still at work on is spent, and nobody waits for it. What came after the last round is in no
-        # model: its bytes go, too.
+        # model: its bytes go, too. Those are the last that came, and no two of them are of one silo.
         self.own.ledger.forfeit_open(self.terms.run)
         self.memory.work.clear()
         for come in self.memory.came[-len(self.terms.clients) :]:
