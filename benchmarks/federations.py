@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import subprocess
@@ -10,15 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SORDINO = [sys.executable, "-m", "sordino.cli"]
-PORTS = range(20_000, 32_000)
-"""Below those that the system gives to whoever asks for any: nothing else takes one between its choice and its use."""
+PORTS, EACH = range(20_000, 32_000), 1_500
+"""Below those that Linux gives to whoever asks for any; and so many for each of the processes that run tests."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, drawn at random."""
+    """Ports that nobody listens on, drawn at random, so that two who choose at once hardly meet."""
+    place = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) * EACH % len(PORTS)
     found: set[int] = set()
     while len(found) < count:
-        number = secrets.choice(PORTS)
+        number = secrets.choice(PORTS[place : place + EACH])
         try:
             socket.create_server(("127.0.0.1", number)).close()
         except OSError:

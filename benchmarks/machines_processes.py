@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from federations import free_ports
 from machines_near import Told
 from machines_task import DELTA, EPSILON, Clock, Task
 
@@ -170,13 +171,6 @@ class Machines:
                 time.sleep(0.1)
         if seen != rounds + 1:
             raise SystemExit(f"Flower's app ended after {seen} of {rounds + 1} moments: see {self.folder}/server.log")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has now."""
-    with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in taken]
 
 
 class Relay:

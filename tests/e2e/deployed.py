@@ -19,8 +19,8 @@ __all__ = ["SORDINO", "command", "folders", "up"]
 @contextmanager
 def up(fed: Path, least: int) -> Iterator[Path]:
     """A federation that runs, of this many processes or more; afterwards none of them is left."""
-    subprocess.run([*SORDINO, "deploy", "up", "--local", "--detach", fed], check=True, timeout=200)
     try:
+        subprocess.run([*SORDINO, "deploy", "up", "--local", "--detach", fed], check=True, timeout=200)
         yield fed
     finally:
         started = marks.marked(fed)

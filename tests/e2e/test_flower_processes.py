@@ -81,9 +81,8 @@ def nothing_is_left(fed: Path) -> None:
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory):
-    with up(
-        folders(tmp_path_factory.mktemp("deploy"), SITES, EACH), least=6
-    ) as running:  # nodes start further processes
+    made = folders(tmp_path_factory.mktemp("deploy"), SITES, EACH)
+    with up(made, least=6) as running:  # nodes start further processes
         yield running
     nothing_is_left(running)
 

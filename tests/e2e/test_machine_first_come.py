@@ -16,6 +16,7 @@ from whole_runs import model, planned
 from sordino.core.errors import BudgetRefused, ConfigError, EngineError, PrivacyError
 from sordino.experiment.folder import RunFolder
 from sordino.experiment.remote import federation
+from sordino.experiment.remote.attendance import Attendance
 from sordino.experiment.remote.first_come import FirstComeBooks
 from sordino.experiment.run import run
 from sordino.experiment.site.member import Member
@@ -390,14 +391,32 @@ def test_no_silo_sends_more_than_it_paid_for(hospitals, draws, monkeypatch, twin
     assert max(draws.values()) == 1
 
 
-def test_what_came_after_the_last_round_is_not_kept(hospitals, draws):
+ENDS = {
+    "never": lambda _: None,
+    "before it drops it": lambda m: dies(m, FirstComeBooks, "_drop", late, after=False),
+    "after it dropped it": lambda m: dies(m, FirstComeBooks, "_drop", late, after=True),
+    "before silos agree": lambda m: dies(m, Attendance, "agree", lambda *_: True, after=False),
+}
+
+
+def late(books, come):
+    return books.memory.came.index(come) >= SIZE * ROUNDS
+
+
+@pytest.mark.parametrize("moment", ENDS)
+def test_what_came_after_the_last_round_is_not_kept(hospitals, draws, monkeypatch, moment):
     """
     It is charged, and in no model: once all have agreed its bytes are gone, as are those of all others.
     """
     plan, _ = planned(hospitals.file, *TERMS)
+    ENDS[moment](monkeypatch)
     with hospitals.sites() as sites:
+        if moment != "never":
+            with pytest.raises(Killed):
+                hospitals.run(Bunched(sites), *TERMS)
         hospitals.run(Bunched(sites), *TERMS)
-    assert len(used(hospitals, plan)) == SIZE * ROUNDS + 1
+    come = used(hospitals, plan)
+    assert len(set(come)) == len(come) == SIZE * ROUNDS + 1
     with Ledger(hospitals.places()[""], read_only=True) as ledger:
         kept = [charge.txid for charge in ledger.charges(plan.run) if ledger.artefact(charge.txid) is not None]
     assert kept == []

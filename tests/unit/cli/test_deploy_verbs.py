@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 
 from sordino.cli import main
+from sordino.experiment.deploy import local, marks
+from sordino.experiment.deploy.keeping import Part
 from sordino.experiment.deploy.layout import read_coordinator
 
 pytest.importorskip("flwr")
@@ -60,6 +64,27 @@ def test_nothing_runs_and_nothing_is_stopped(fed, capsys):
     assert "nothing runs here; `sordino deploy up --local" in capsys.readouterr().out
     main(["deploy", "down", str(fed)])
     assert "nothing ran" in capsys.readouterr().out
+
+
+def test_an_interrupt_just_before_it_detaches_stops_all(fed, monkeypatch, capsys):
+    stopped = []
+
+    def started(*_, **__):
+        os.kill(os.getpid(), signal.SIGINT)
+        return [Part("keeper", os.getpid(), marks.began(os.getpid()))]
+
+    monkeypatch.setattr(local, "up", started)
+    monkeypatch.setattr(local, "down", lambda folder: stopped.append(folder) or ["keeper"])
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with pytest.raises(SystemExit) as left:
+            main(["deploy", "up", "--local", "--detach", str(fed)])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert left.value.code == 130
+    assert stopped == [fed]
+    assert "stopped: keeper" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

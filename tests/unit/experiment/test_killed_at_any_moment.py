@@ -42,6 +42,7 @@ class Running:
     def __init__(self, site: Site) -> None:
         self.site, self.letters, self.ending = site, queue.Queue(), threading.Event()
         self.numbers: list[str] = []
+        self.announced = ("", False)
         self.sent: list[tuple[str, bool]] = []
         self.step = node.InStep(self.pull, flower._push_messages)
         self.thread = threading.Thread(target=self.run)
@@ -55,8 +56,17 @@ class Running:
 
     def send(self, message, tree, took):
         del took
-        self.sent.append((message.metadata.reply_to_message_id, message.has_content()))
+        self.announced = message.metadata.reply_to_message_id, message.has_content()
         return {each.object_id for each in flower.iterate_object_tree(tree)}, "session"
+
+    def whole(self, push):
+        """Only an answer whose pieces have all been sent is one."""
+
+        def pushed(contents, **given):
+            push(contents, **given)
+            self.sent.append(self.announced)
+
+        return pushed
 
     def sleep(self, seconds) -> None:
         time.sleep(min(seconds, 0.01))
@@ -97,11 +107,11 @@ class Running:
 def running(tmp_path, monkeypatch):
     site = Site(tmp_path)
     monkeypatch.setattr(InMemoryNodeState, "_store_error_replies", InMemoryNodeState._store_error_replies)
-    monkeypatch.setattr(node, "PIECE_S", 0.3)
+    monkeypatch.setattr(node, "PIECE_S", 0.6)
     running = Running(site)
     sleeps = node.Sleeps(sleep=running.sleep)
     monkeypatch.setattr(flower, "time", sleeps)
-    push = node.sending(flower.push_object_contents_from_iterable, sleeps)
+    push = node.sending(running.whole(flower.push_object_contents_from_iterable), sleeps)
     monkeypatch.setattr(flower, "push_object_contents_from_iterable", push)
     node.answering_for_all(InMemoryNodeState)
     running.thread.start()
@@ -139,8 +149,12 @@ def killing(call, when):
 def test_a_process_killed_at_any_moment_leaves_no_node_waiting(running, call, when):
     folder, port = running.site.folder, running.site.port
     running.letters.put(Letter("train", {"round": 1}))
+    never = threading.Event()
+    limit = threading.Timer(10.0, never.set)
+    limit.start()
     with killing(call, when), pytest.raises(Killed):
-        executor.work(folder, port, lambda letter: letter, threading.Event(), lambda _: None)
+        executor.work(folder, port, lambda letter: letter, never, lambda _: None)
+    limit.cancel()
     ending = threading.Event()
     again = threading.Thread(target=executor.work, args=(folder, port, lambda each: each, ending, lambda _: None))
     again.start()

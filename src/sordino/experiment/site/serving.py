@@ -29,7 +29,7 @@ from sordino.ledger.silo import open_silo
 FILE = "site.toml"
 
 SILENT_S = 60.0
-"""How long a caller may neither send nor read: others wait for it meanwhile."""
+"""How long a caller may send nothing, and how long it may take to read its answer: others wait for it meanwhile."""
 
 
 @dataclass(frozen=True)

@@ -64,18 +64,17 @@ class Overlapping(Engine):
         # First: a bad weight is found before anybody is asked for anything.
         weights = {client: weight_of(self.starts.discount, plan.round - v) for client, v in versions.items()}
         models = {**self.starts.models, plan.round: model}
-        starts = {v: self.inner.starting(m) for v, m in models.items()}
-        self._begin(starts)
-        announced = {client: starts[version] for client, version in versions.items()}
-        for client, update in self.inner.gathered(plan, announced):
+        announced = {v: self.inner.starting(m) for v, m in models.items()}
+        self._begin(announced)
+        for client, update in self.inner.gathered(plan, {c: announced[version] for c, version in versions.items()}):
             yield shrunk(update, weights[client])
 
-    def _begin(self, starts: Mapping[int, Announced]) -> None:
+    def _begin(self, announced: Mapping[int, Announced]) -> None:
         written, letters = self.inner.correspondence, {}
         told: dict[str, tuple[RoundPlan, int]] = {}
         for coming in self.coming:
             for client, version in coming.versions.items():
-                addressed = written.begin(coming.plan, client, starts[version], coming.lines)
+                addressed = written.begin(coming.plan, client, announced[version], coming.lines)
                 if addressed is not None:
                     address, letters[address] = addressed
                     told[address] = coming.plan, client
