@@ -41,5 +41,6 @@ def folders(home: Path, names: Sequence[str], each: str, head: str = "") -> Path
     port, inside, *ports = free_ports(2 + len(names))
     sites = "".join(f"[sites.{name}]\nport = {number}\n{each}" for name, number in zip(names, ports, strict=True))
     (home / "federation.toml").write_text(f"{head}[coordinator]\nport = {port}\ninside = {inside}\n{sites}")
-    subprocess.run([*SORDINO, "deploy", "init", home / "fed", "--config", home / "federation.toml"], check=True)
+    command = [*SORDINO, "deploy", "init", home / "fed", "--config", home / "federation.toml"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return home / "fed"
