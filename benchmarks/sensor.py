@@ -31,6 +31,7 @@ from sordino.audit.sensor.start import start
 from sordino.audit.sensor.world import Step
 from sordino.core.types import NoiseAt, Unit
 
+L1 = ({"clip_l1": {"norm": 1.0}},)
 SOUND: dict[str, Step] = {
     "bookkeeping": Training("bookkeeping"),
     "bookkeeping, persons": Training("bookkeeping", unit=Unit.USER),
@@ -43,6 +44,15 @@ SOUND: dict[str, Step] = {
     "clients: adaptive": Rounds(({"adaptive_clip": {"norm": 0.1}},)),
     "clients: half reply": Rounds(replies=0.5),
     "clients: at silo": Rounds(noise_at=NoiseAt.SILO),
+    "clients: Laplace": Rounds(L1, mechanism="laplace"),
+    "clients: Laplace at silo": Rounds(L1, {"all": {}}, "laplace", NoiseAt.SILO),
+}
+
+SHORT: dict[str, Step] = {
+    "a step in numpy": broken.Reference(),
+    "clients: clip": Rounds(),
+    "clients: Laplace by turns": Rounds(L1, {"round_robin": {"size": 3}}, "laplace"),
+    "clients: Laplace at silo": SOUND["clients: Laplace at silo"],
 }
 
 
@@ -62,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
         "sound": [sound(name, options.audits if i == 0 else options.audits // 10) for i, name in enumerate(SOUND)],
         "broken": [killed(name, options.repeats) for name in (broken.NAMED | broken.SECOND | broken.NEW)],
         "conservative": [killed(name, options.repeats) for name in broken.CONSERVATIVE],
-        "start": short(options.start),
+        "start": [short(name, options.start) for name in SHORT],
     }
     print(json.dumps(result, indent=2)) if options.json else show(result)
 
@@ -85,11 +95,12 @@ def killed(name: str, repeats: int) -> dict[str, Any]:
     return {"mutant": name, "audits": repeats, "killed": sum(map(bool, failed)), "by": seen}
 
 
-def short(worlds: int) -> dict[str, Any]:
+def short(name: str, worlds: int) -> dict[str, Any]:
     """How near sound worlds come to the threshold of the short form."""
-    reports = [start(broken.Reference(), 1.0, seed=10 * seed) for seed in range(worlds)]
+    reports = [start(SHORT[name], 1.0, seed=10 * seed) for seed in range(worlds)]
     levels = np.array([check.p for report in reports for check in report.checks])
     return {
+        "step": name,
         "worlds": worlds,
         "false_alarms": sum(bool(report.failed) for report in reports),
         "alpha": reports[0].alpha,
@@ -109,7 +120,8 @@ def show(result: dict[str, Any]) -> None:
         )
     for row in (*result["broken"], *result["conservative"]):
         print(f"{row['mutant']:<38} killed {row['killed']} of {row['audits']}  {', '.join(row['by'])}")
-    print(result["start"])
+    for row in result["start"]:
+        print(row)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The sensor audit: a step or an aggregation is driven as a black box, and what it releases is compared with its word.
 
 multiplier 0.7, 1.3   is the noise what it says, everywhere and always?        (σ² for σ is too little at only one)
-multiplier 0.02       who joined, and how far did each move the sum?
+hardly any noise       who joined, and how far did each move the sum?
 two canaries          is there noise when nobody comes?
 odd canaries          do records that are not finite change more than their own share?
 two silos, a restart  have their noises nothing in common?
@@ -29,7 +29,10 @@ LOUD = (0.7, 1.3)
 """Multipliers at which the noise is looked at."""
 
 QUIET = 0.02
-"""The multiplier at which canaries are looked at; over the smallest share of the bound."""
+"""Standard deviation of normal noise under which canaries are looked at, over the smallest share of the bound."""
+
+HEAVY = 1 / 3
+"""What is left of it where the noise is Laplace's, so that its heavier tails end as early."""
 
 NOT_FINITE = "released sums are not finite"
 
@@ -66,7 +69,7 @@ def audit(
     declared = step.declared
     often = min(declared.rates) > 0.5 and declared.size is None
     world = World.made(rows, groups, seed, rows // 8 if often else rows // 5 if declared.costly else None)
-    quiet = QUIET * min(declared.shares)
+    quiet = quiet_multiplier(declared)
     measured = list(more)
     for each in others:
         measured += of_loud(each.iterates(world, steps, LOUD[0], seed), world, declared, LOUD[0])
@@ -85,6 +88,12 @@ def audit(
         measured += of_relatives(name, pair, few, declared, LOUD[1])
     lacking = tuple(f"{name}: the subject has no such pair" for name in RELATIVES if name not in relatives)
     return Report.of(measured, alpha, lacking).took(time.process_time() - start)
+
+
+def quiet_multiplier(declared: Declared) -> float:
+    """The multiplier at which canaries are looked at: so small that noise is never taken for a canary that joined."""
+    heavy = HEAVY if declared.noise == "laplace" else 1.0
+    return heavy * QUIET * min(declared.shares) / declared.std(1.0)
 
 
 def of_loud(iterates: Floats, world: World, declared: Declared, multiplier: float) -> Iterator[Measured]:

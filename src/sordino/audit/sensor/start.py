@@ -19,7 +19,7 @@ from scipy import stats
 
 from sordino.audit.sensor import clipping, noise, sampling
 from sordino.audit.sensor.clipping import Quiet
-from sordino.audit.sensor.full import NOT_FINITE, QUIET, missing, with_odd
+from sordino.audit.sensor.full import NOT_FINITE, QUIET, missing, quiet_multiplier, with_odd
 from sordino.audit.sensor.report import Measured, Report
 from sordino.audit.sensor.world import Declared, Floats, Step, World
 from sordino.core.errors import BreakerOpen
@@ -86,7 +86,7 @@ def start(
     for each in others or (step,):
         released = each.iterates(world, STEPS, noise_multiplier, seed)
         measured += _loud(released, world, declared, noise_multiplier)
-    quiet = QUIET * min(declared.shares)
+    quiet = quiet_multiplier(declared)
     odd = world.with_odd(ODD)
     iterates = with_odd(step, odd, STEPS, quiet, seed + 1)
     measured += [iterates] if isinstance(iterates, Measured) else _quiet(iterates, odd, declared, quiet)
