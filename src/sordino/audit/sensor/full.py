@@ -1,7 +1,7 @@
 """The sensor audit: a step or an aggregation is driven as a black box, and what it releases is compared with its word.
 
 multiplier 0.7, 1.3   is the noise what it says, everywhere and always?        (σ² for σ is too little at only one)
-hardly any noise       who joined, and how far did each move the sum?
+hardly any noise      who joined, and how far did each move the sum?
 two canaries          is there noise when nobody comes?
 odd canaries          do records that are not finite change more than their own share?
 two silos, a restart  have their noises nothing in common?
