@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from sordino.experiment.config import Experiment, read
 from sordino.experiment.deploy import at_rest, bundle, flower_code, layout, signatures
 from sordino.experiment.deploy.processes import environment
 from sordino.experiment.flower.direct import Changes, Direct
+from sordino.experiment.flower.log import hush
 from sordino.experiment.remote.federation import Federation
 from sordino.experiment.remote.signing import Signing
 from sordino.federation.engines.flower import GridPost
@@ -119,7 +119,7 @@ def connected(folder: Path, told: Federation, plan: str) -> Iterator[Federation]
     Raises:
         EngineError: The server is not running.
     """
-    logging.getLogger("flwr").setLevel(logging.WARNING)
+    hush()
     mine = layout.read_coordinator(folder)
     os.environ.update(environment(folder, telemetry=mine.telemetry))
     database = at_rest.place(folder, mine.database)

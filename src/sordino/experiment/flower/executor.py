@@ -10,7 +10,6 @@ These are Flower 1.42's own interfaces for such executors; they may change with 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sordino.experiment.flower.bell import Bell, hung
 from sordino.experiment.flower.in_hand import InHand, answer_for
+from sordino.experiment.flower.log import hush
 from sordino.experiment.flower.waiting import pause
 from sordino.federation.post import Answering
 
@@ -48,7 +48,7 @@ def work(folder: Path, port: int, answering: Answering, ending: threading.Event,
 
     from sordino.experiment.flower_app import client_app
 
-    logging.getLogger("flwr").setLevel(logging.WARNING)
+    hush()
     app, there, worked = client_app(answering), True, 0.0
     address = f"127.0.0.1:{port}"
     secret = (folder / SECRET).read_bytes().strip() if (folder / SECRET).exists() else b""
