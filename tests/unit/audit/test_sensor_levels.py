@@ -14,9 +14,11 @@ from sordino.audit.sensor.clipping import JOINED, Quiet
 from sordino.audit.sensor.full import QUIET, audit, quiet_multiplier
 from sordino.audit.sensor.rounds import Rounds
 from sordino.audit.sensor.start import start
-from sordino.audit.sensor.world import Declared
+from sordino.audit.sensor.world import Declared, World
 from sordino.core.seeds import stream
 from sordino.core.types import Adjacency, NoiseAt
+from sordino.federation import pipeline
+from sordino.federation.pipeline import Pipeline
 from sordino.privacy.noise import SeededNoise
 
 DECLARED = {
@@ -34,6 +36,10 @@ SUBJECTS = {
         stages=({"clip_l1": {"norm": 1.0}},), sampling={"all": {}}, mechanism="laplace", noise_at=NoiseAt.SILO
     ),
 }
+
+
+COMPANY = Rounds(stages=({"clip_l1": {"norm": 1.0}},), mechanism="laplace")
+"""Clients by coins of their own: several join a round, and each of them joins several."""
 
 
 def passes(std: float, groups: int, *, laplace: bool) -> float:
@@ -110,3 +116,44 @@ def test_a_sound_start_with_laplace_noise_is_not_stopped(name, twin):
 def test_a_sound_audit_with_laplace_noise_does_not_fail(twin):
     subjects = [replace(SUBJECTS["silo"], source=partial(SeededNoise, seed)) for seed in range(20)]
     assert any(audit(subject, seed=seed).failed for seed, subject in enumerate(subjects)) is twin
+
+
+def counts_unevenly(update, plan):
+    """Every other client counts a quarter less, whatever the clip did."""
+    return replace(update, vector=update.vector * np.float32(0.75 if np.argmax(np.abs(update.vector)) % 2 else 1.0))
+
+
+def half_replied(update, plan):
+    """The sum of every fourth round is over who replied instead of who was expected."""
+    return replace(update, vector=update.vector * np.float32(0.75 if plan.round % 4 == 0 else 1.0))
+
+
+def too_long(update, plan):
+    """A client that counts a tenth more than the bound."""
+    return replace(update, vector=update.vector * np.float32(1.1))
+
+
+BROKEN = {counts_unevenly: "equal weights", half_replied: "denominators", too_long: "clip bound"}
+
+
+@pytest.mark.parametrize("fault", BROKEN, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("full_form", [False, True], ids=["start", "audit"])
+def test_broken_steps_with_laplace_noise_are_still_stopped(fault, full_form, monkeypatch):
+    """
+    Planted behind the product's own clip. Its bound is of absolute values: in another norm a clip too long would pass.
+    """
+    sound = Pipeline.client
+    monkeypatch.setattr(pipeline, "_held", lambda updates, bound: updates)
+    monkeypatch.setattr(Pipeline, "client", lambda self, update, plan: fault(sound(self, update, plan), plan))
+    for seed in range(5):
+        subject = replace(COMPANY, source=partial(SeededNoise, seed))
+        report = audit(subject, seed=seed) if full_form else start(subject, 2.0, seed=seed)
+        assert BROKEN[fault] in [check.name for check in report.failed]
+
+
+@pytest.mark.parametrize(("times", "seen"), [(1.0, False), (1.3, True)])
+def test_under_noise_a_contribution_is_held_to_the_sum_of_absolute_values(times, seen):
+    world, declared = World.made(64, 3, 0, canaries=8), Declared("all", (1.0,), noise="laplace")
+    iterates = np.zeros((16, 3, 64))
+    iterates[:, :, world.canary_rows] = times / 3
+    assert (clipping.under_noise(iterates, world, declared, 0.1).p < 1e-6) is seen

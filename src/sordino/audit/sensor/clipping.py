@@ -66,13 +66,17 @@ class Quiet:
         """Contributions along the direction in which all groups count alike. Shape (T, n)."""
         return np.asarray(self.values.sum(1) / self.values.shape[1] ** 0.5)
 
-    def too_long(self, squares: Floats, std: Floats) -> Floats:
-        """p-values of "longer than the bound" of vectors over groups, given their squared lengths.
+    def long(self, vectors: Floats, axis: int) -> Floats:
+        """Lengths in the norm that the clip bounds: of vectors over groups, which lie along an axis."""
+        return np.asarray(np.linalg.norm(vectors, ord=1 if self.heavy else 2, axis=axis))
+
+    def too_long(self, lengths: Floats, std: Floats) -> Floats:
+        """p-values of "longer than the bound" of vectors over groups, given their lengths.
 
         A contribution c with its noise n is at most |c| + |n| long. For normal noise |n|² over its variance is χ²; of
-        Laplace noise the sum of absolute values, which is larger, is Γ.
+        Laplace noise the sum of absolute values is Γ.
         """
-        beyond = np.maximum(np.sqrt(squares) - (1 + SLACK), 0.0) / std
+        beyond = np.maximum(lengths - (1 + SLACK), 0.0) / std
         groups = self.values.shape[1]
         return np.asarray(
             stats.gamma.sf(beyond * 2**0.5, groups) if self.heavy else stats.chi2.sf(np.square(beyond), groups)
@@ -101,23 +105,24 @@ def bound(quiet: Quiet) -> Iterator[Measured]:
     if not quiet.joined.any():
         yield Measured("clip bound", 0.0, "no canary ever contributes, so nothing can be said of the clip")
         return
-    squares, counts = np.square(quiet.values).sum(1), quiet.joined.sum(0)
-    single = quiet.too_long(np.where(quiet.joined, squares, 0.0), quiet.std[None])
-    most = float(np.sqrt(squares[quiet.joined].max()))
+    lengths, counts = quiet.long(quiet.values, 1), quiet.joined.sum(0)
+    single = quiet.too_long(np.where(quiet.joined, lengths, 0.0), quiet.std[None])
+    most = float(lengths[quiet.joined].max())
     yield Measured("clip bound", min(1.0, float(single.min()) * single.size), f"{most:.4f} of the bound at most")
     # Also where nobody was seen to join: a record that always counts a little shows over time.
     means = np.where(quiet.joined[:, None], quiet.values, 0).sum(0) / np.maximum(counts, 1)
-    own = quiet.too_long(np.square(means).sum(0), quiet.std / np.sqrt(np.maximum(counts, 1)))
+    of_means = quiet.long(means, 0)
+    own = quiet.too_long(of_means, quiet.std / np.sqrt(np.maximum(counts, 1)))
     own = np.where(counts > 0, own, 1.0)
-    longest = float(np.linalg.norm(means, axis=0).max())
-    yield Measured("clip bound", min(1.0, float(own.min()) * own.size), f"a canary counts {longest:.4f} of the bound")
+    says = f"a canary counts {float(of_means.max()):.4f} of the bound"
+    yield Measured("clip bound", min(1.0, float(own.min()) * own.size), says)
     of_loud = quiet.joined & quiet.loud
     n = int(of_loud.sum())
     if n:
         whole = quiet.values.transpose(0, 2, 1)[of_loud].mean(0)
         std = float(np.sqrt(np.square(np.broadcast_to(quiet.std, of_loud.shape)[of_loud]).mean() / n))
-        p = float(quiet.too_long(np.square(whole).sum(), np.array(std)))
-        length = float(np.linalg.norm(whole))
+        length = float(quiet.long(whole, 0))
+        p = float(quiet.too_long(np.array(length), np.array(std)))
         note = f"contributions are only {length:.3f} of the bound" if length < 0.97 else ""
         yield Measured("clip bound", p, f"{length:.4f} of the bound on average", note)
 
@@ -190,6 +195,8 @@ def under_noise(iterates: Floats, world: World, declared: Declared, noise_multip
     if not values.size:
         return Measured("clip bound", 1.0, "nobody is there")
     rate, share = declared.rate(world.canaries), declared.share(world.canaries)
+    if declared.noise == "laplace":  # of a bounded sum of absolute values, this much lies along all groups alike
+        share = share / values.shape[1] ** 0.5
     expected = float((rate * share).mean())
     variance = float((rate * (1 - rate) * share**2).mean()) + declared.std(noise_multiplier) ** 2
     lengths = values.sum(1) / values.shape[1] ** 0.5

@@ -143,9 +143,9 @@ def of_odd(step: Step, world: World, steps: int, multiplier: float, seed: int) -
         return
     quiet = Quiet.of(iterates, world, declared, multiplier)
     with np.errstate(over="ignore"):
-        squares = np.square(quiet.values).sum(1)
-    single = quiet.too_long(squares, quiet.std[None])
-    says = f"{float(np.sqrt(squares.max())):.3f} of the bound at most"
+        lengths = quiet.long(quiet.values, 1)
+    single = quiet.too_long(lengths, quiet.std[None])
+    says = f"{float(lengths.max()):.3f} of the bound at most"
     yield Measured(name, min(1.0, float(single.min()) * single.size), says)
     others, rates = quiet.joined[:, len(ODD) :], declared.rate(world.canaries)[len(ODD) :]
     if declared.sampling != "each alone":
